@@ -1,0 +1,1 @@
+"""Hugging Face files, translated to `draftmark.model.Model`."""

@@ -1,0 +1,1 @@
+"""Why an engine died, from its log."""

@@ -1,0 +1,1 @@
+"""A thin inference server over transformers: `python -m draftmark.embedded`. A program of its own, never imported."""

@@ -1,0 +1,1 @@
+"""Inference engines, reached by command line, log and HTTP; translated, nothing decided."""

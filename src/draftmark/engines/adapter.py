@@ -1,0 +1,80 @@
+"""What every engine adapter provides. An adapter translates; it holds no formula and no policy."""
+
+from typing import Protocol
+
+import httpx
+import msgspec
+
+from draftmark.configuration import Configuration, EngineName
+from draftmark.ledger import Ledger, Pool
+from draftmark.observation import Observation, Phase, ServerState
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine's HTTP interface can do."""
+
+    token_ids: bool
+    ignore_eos: bool
+    per_chunk_usage: bool
+    metrics: bool
+    cache_flush: str | None = None
+    """Path of the endpoint that empties the prefix cache."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A process to start: arguments, and variables to add to its environment."""
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+class Pasted(msgspec.Struct, frozen=True, kw_only=True):
+    """A launch command that a user wrote: what it configures, and the flags that were not understood."""
+
+    configuration: Configuration
+    not_understood: tuple[str, ...] = ()
+
+
+class LogReader(Protocol):
+    """Reads one engine's log, line by line, in constant memory."""
+
+    @property
+    def phase(self) -> Phase:
+        """Where the engine is by the lines read so far."""
+
+    def feed(self, line: str) -> tuple[Observation, ...]:
+        """Observations that one line gives; their sources carry its number. A line is without its ending."""
+
+
+class Adapter(Protocol):
+    """One engine."""
+
+    @property
+    def name(self) -> EngineName:
+        """As users call it."""
+
+    @property
+    def tested(self) -> tuple[str, str]:
+        """Oldest and newest version that the adapter was tested with."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its HTTP interface can do."""
+
+    def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:
+        """The command that starts it."""
+
+    def parse_command(self, argv: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Pasted:
+        """The configuration that a launch command asks for."""
+
+    def reader(self, place: str) -> LogReader:
+        """A reader for the log at `place` (a file name, shown in sources)."""
+
+    def ledgers(self, observations: tuple[Observation, ...]) -> tuple[Ledger, ...]:
+        """Observed memory, one ledger a rank, worst first; empty where the log does not say enough."""
+
+    def pool(self, observations: tuple[Observation, ...]) -> Pool | None:
+        """The pool that the log states; None where it does not."""
+
+    def probe(self, client: httpx.Client, url: str) -> ServerState | None:
+        """What the server at `url` says of itself; None where this is not that engine."""

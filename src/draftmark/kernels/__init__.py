@@ -1,0 +1,1 @@
+"""Triton kernels and their specifications: a program of its own, never imported by the rest."""

@@ -1,0 +1,1 @@
+"""Formulas: pure, one small function each, no I/O."""

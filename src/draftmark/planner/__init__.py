@@ -1,0 +1,1 @@
+"""Predict memory, and solve for the flags that reach a target."""

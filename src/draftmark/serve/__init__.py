@@ -1,0 +1,1 @@
+"""Engines under supervision."""

@@ -1,0 +1,1 @@
+"""What happened, kept in one SQLite file and never lost."""

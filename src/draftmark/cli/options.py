@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from draftmark.store import Store
 
+_WIDTH = 160
+"""Columns where output goes to a file or a pipe: no terminal to fit, and no number to cut."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 StoreOption = Annotated[
     Path | None,
@@ -29,7 +32,7 @@ def show(*pieces: "RenderableType") -> None:
     """Print renderables to standard output; plain text where that is not a terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     for piece in pieces:
         console.print(piece)
 

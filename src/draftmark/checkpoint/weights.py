@@ -19,7 +19,10 @@ _ROLES: Final[tuple[tuple[WeightRole, re.Pattern[str]], ...]] = (
     ("router", re.compile(r"\.gate\.(?:weight|bias|e_score)|\.router\.|\.gate\.tid2eid")),
     ("embedding", re.compile(r"embed_tokens|\bwte\b|word_embeddings|tok_embeddings|\.embeddings\.|embed_in\b")),
     ("head", re.compile(r"(?:^|\.)lm_head|(?:^|\.)output\.weight|embed_out\b")),
-    ("attention", re.compile(r"attn|attention|mamba|\.mixer\.(?:[qkvo]_proj|in_proj|out_proj|conv|A_log|D|dt_bias|norm)")),
+    (
+        "attention",
+        re.compile(r"attn|attention|mamba|\.mixer\.(?:[qkvo]_proj|in_proj|out_proj|conv|A_log|D|dt_bias|norm)"),
+    ),
     ("norm", re.compile(r"norm")),
     ("mlp", re.compile(r"mlp|feed_forward|ffn|block_sparse_moe|\.mixer\.|moe")),
 )
@@ -34,12 +37,9 @@ def from_tensors(tensors: tuple[Tensor, ...], layers: int, *, draft: bool = Fals
     sums: dict[tuple[WeightRole, int | None, str, WeightSplit], list[int]] = defaultdict(lambda: [0, 0])
     for tensor in tensors:
         role, layer = role_of(tensor.name, layers)
-        sums[("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))][
-            0
-        ] += tensor.bytes
-        sums[("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))][
-            1
-        ] += tensor.elements
+        key = ("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))
+        sums[key][0] += tensor.bytes
+        sums[key][1] += tensor.elements
     return tuple(
         WeightGroup(role=role, layer=layer, bytes=Bytes(size), parameters=elements, dtype=dtype, split=split)
         for (role, layer, dtype, split), (size, elements) in sums.items()
@@ -54,8 +54,10 @@ def role_of(name: str, layers: int) -> tuple[WeightRole, int | None]:
     layer = int(match.group(1)) if match else None
     if _DRAFT.search(name) or (layer is not None and layer >= layers):
         return "draft", layer
-    role = next((role for role, pattern in _ROLES if pattern.search(name)), "other")
-    return role, layer
+    for role, pattern in _ROLES:
+        if pattern.search(name):
+            return role, layer
+    return "other", layer
 
 
 def split_of(name: str, role: WeightRole) -> WeightSplit:

@@ -1,1 +1,26 @@
 """Engines under supervision."""
+
+from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
+from draftmark.serve.launcher import Launcher
+from draftmark.serve.place import Place
+from draftmark.serve.server import Prediction, Server
+from draftmark.serve.signals import HungUp, interruptible
+from draftmark.serve.start import PATIENCE, StartFailed, serve
+
+__all__ = [
+    "PATIENCE",
+    "Activity",
+    "Event",
+    "HungUp",
+    "Launcher",
+    "Note",
+    "Observed",
+    "PhaseEntered",
+    "Place",
+    "Prediction",
+    "Server",
+    "StartFailed",
+    "Started",
+    "interruptible",
+    "serve",
+]

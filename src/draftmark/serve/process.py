@@ -54,6 +54,12 @@ class EngineProcess:
         finally:
             self.kill()
 
+    def leave(self) -> None:
+        """Let it run on by itself, as a process like any other."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.returncode = 0  # else Popen warns of a child left running, which is what was asked for
+        self._child = None
+
     def kill(self) -> None:
         """End every process of it now."""
         for _ in range(100):

@@ -152,13 +152,15 @@ class Server:
     def detach(self) -> None:
         """Leave it running; its record stays, so that `draftmark stop` finds it."""
         self._left = True
+        self.process.leave()
         self._watch.close()
 
     def stop(self, grace: float | None = None) -> None:
-        """End it, unless it was left; it gets `grace` seconds to do so in order. A Ctrl-C meanwhile kills it at once."""
+        """End it, unless it was left; it gets `grace` seconds. A Ctrl-C meanwhile kills it at once."""
         if self._left:
             return
-        self.detach()
+        self._left = True
+        self._watch.close()
         end(self.record, self.process, GRACE if grace is None else grace)
         if not isinstance(self.outcome, OutOfMemory | Crashed):
             self.outcome = Stopped(after=Seconds(time.time() - self.record.started))

@@ -1,7 +1,10 @@
 """Engines under supervision."""
 
+from draftmark.serve.attach import attach, stop
 from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
+from draftmark.serve.kept import Kept
 from draftmark.serve.launcher import Launcher
+from draftmark.serve.launcher import parse as parse_launcher
 from draftmark.serve.place import Place
 from draftmark.serve.server import Prediction, Server
 from draftmark.serve.signals import HungUp, interruptible
@@ -12,6 +15,7 @@ __all__ = [
     "Activity",
     "Event",
     "HungUp",
+    "Kept",
     "Launcher",
     "Note",
     "Observed",
@@ -21,6 +25,9 @@ __all__ = [
     "Server",
     "StartFailed",
     "Started",
+    "attach",
     "interruptible",
+    "parse_launcher",
     "serve",
+    "stop",
 ]

@@ -13,6 +13,9 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
 
     argv: tuple[str, ...]
     pid: int
+    created: float
+    """Unix time of the process's creation, which tells it from a later one with its number."""
+    launcher: tuple[str, ...]
     log: str
     url: str
 
@@ -48,3 +51,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
 
 Event = Started | PhaseEntered | Activity | Observed | Note
 Progress = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Progress for nobody."""

@@ -56,7 +56,8 @@ class Server:
         self._disk_full = False
         self.state: ServerState | None = None
         self.outcome: Outcome | None = None
-        self._left = False
+        self.detached = False
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +88,7 @@ class Server:
     def observations(self) -> tuple[Observation, ...]:
         """What it stated so far, in its log and by its endpoints."""
         stated = self.state.observations if self.state is not None else ()
-        return (*self._watch.observations, *stated)
+        return (*stated, *self._watch.observations)
 
     @property
     def pool(self) -> Pool | None:
@@ -151,15 +152,15 @@ class Server:
 
     def detach(self) -> None:
         """Leave it running; its record stays, so that `draftmark stop` finds it."""
-        self._left = True
+        self.detached = True
         self.process.leave()
         self._watch.close()
 
     def stop(self, grace: float | None = None) -> None:
         """End it, unless it was left; it gets `grace` seconds. A Ctrl-C meanwhile kills it at once."""
-        if self._left:
+        if self.detached or self._ended:
             return
-        self._left = True
+        self._ended = True
         self._watch.close()
         end(self.record, self.process, GRACE if grace is None else grace)
         if not isinstance(self.outcome, OutOfMemory | Crashed):

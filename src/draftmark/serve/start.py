@@ -13,7 +13,7 @@ from draftmark.engines.adapter import Adapter, Command
 from draftmark.errors import EngineFailed
 from draftmark.observation import Phase
 from draftmark.serve import records
-from draftmark.serve.events import Event, Progress, Started
+from draftmark.serve.events import Progress, Started, ignore
 from draftmark.serve.log import new_log
 from draftmark.serve.place import Place, Settled, settle
 from draftmark.serve.process import start
@@ -49,10 +49,6 @@ class StartFailed(EngineFailed):
         self.trial = trial
         log = trial.log or ""
         super().__init__(_cause(trial.outcome), place=log, remedy=f"`draftmark diagnose {log}` says what to change")
-
-
-def ignore(event: Event) -> None:
-    """Progress for nobody."""
 
 
 def serve(
@@ -122,8 +118,17 @@ def _start(
     )
     try:
         records.save(record)
-        progress(Started(argv=command.argv, pid=process.pid, log=str(log), url=record.url))
-        watch = Watch(log, adapter.reader(str(log)), progress)
+        progress(
+            Started(
+                argv=command.argv,
+                pid=process.pid,
+                created=process.created,
+                launcher=settled.launcher.words,
+                log=str(log),
+                url=record.url,
+            )
+        )
+        watch = Watch(record.log, adapter.reader(str(log)), progress)
     except BaseException:
         process.kill()
         raise

@@ -24,9 +24,9 @@ _LAST_LINES: Final = 15
 class Watch:
     """Reads the log at each `step`; keeps what the engine stated."""
 
-    def __init__(self, log: Path, reader: LogReader, progress: Progress) -> None:
-        self._tail, self._reader, self._progress = Tail(log), reader, progress
-        self._place = str(log)
+    def __init__(self, log: str, reader: LogReader, progress: Progress) -> None:
+        self._tail, self._reader, self._progress = Tail(Path(log)), reader, progress
+        self._place = log
         self._last: list[str] = []
         self._shown = ""
         self.remote_process: int | None = None

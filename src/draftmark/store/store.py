@@ -135,19 +135,20 @@ class Store:
             database.executemany("insert into observation values (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def begin_point(
-        self, run: int, *, asked: int, output: int, concurrency: int, mode: str, trial: int | None = None
+        self,
+        run: int,
+        *,
+        asked: int,
+        output: int,
+        concurrency: int,
+        mode: str,
+        rate: float | None = None,
+        content: str | None = None,
+        trial: int | None = None,
     ) -> int:
         """Open a point, before its first request. It is not used until `end_point`."""
-        return self._insert(
-            "point",
-            run=run,
-            trial=trial,
-            asked=asked,
-            output=output,
-            concurrency=concurrency,
-            mode=mode,
-            started=time.time(),
-        )
+        keys = {"asked": asked, "output": output, "concurrency": concurrency, "mode": mode}
+        return self._insert("point", run=run, trial=trial, rate=rate, content=content, started=time.time(), **keys)
 
     def add_samples(self, point: int, samples: Sequence[Sample]) -> None:
         """Keep finished requests."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -29,9 +30,8 @@ def read_config(folder: Path, *, context: int | None) -> PreTrainedConfig:
     if kind is None:
         raise BadInput("it has no field model_type", place=str(path), remedy="take the file from the model's publisher")
     if kind not in CONFIG_MAPPING:
-        raise BadInput(
-            f"transformers does not know the architecture {kind}", place=str(path), remedy="upgrade transformers"
-        )
+        cause = f"transformers {transformers.__version__} does not know the architecture {kind}"
+        raise BadInput(cause, place=str(path), remedy="upgrade transformers")
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:

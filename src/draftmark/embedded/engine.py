@@ -61,7 +61,7 @@ class Request:
 
 
 class Engine:
-    """Serves requests on what was loaded. `submit` and `cancel` may be called from any thread; `serve` is the thread."""
+    """Serves requests on what was loaded. `serve` runs on one thread; the rest may be called from any."""
 
     def __init__(self, loaded: Loaded, metrics: Metrics) -> None:
         self.loaded = loaded

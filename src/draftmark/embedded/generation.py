@@ -62,7 +62,7 @@ class TextStream:
         return str(self._tokenizer.decode(self._tokens[start:end], skip_special_tokens=True))
 
     def feed(self, token: int, *, last: bool) -> str:
-        """Text that may be sent after one more token; with `last`, all that is left. Sets `stopped` at a stop string."""
+        """Text that may be sent after one more token; with `last`, all that is left. A stop string sets `stopped`."""
         self._tokens.append(token)
         known, grown = self._decode(self._settled, self._read), self._decode(self._settled)
         if last or (len(grown) > len(known) and not grown.endswith(REPLACEMENT)):

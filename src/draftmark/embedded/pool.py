@@ -1,7 +1,7 @@
 """The pool: every layer's keys and values, reserved once; a request's cache is a stretch of it, read without copying.
 
 A request gets one contiguous stretch, so that attention can read a view. The cost: a request may have to wait although
-enough tokens are free, where they lie apart. It never waits for ever, since the stretches grow together as requests end.
+enough tokens are free, where they lie apart. It never waits for ever: the stretches grow together as requests end.
 """
 
 from typing import Any, Final
@@ -43,7 +43,7 @@ def probe_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
     return tuple(_shape(layer, f"{type(model).__name__} layer {index}") for index, layer in enumerate(cache.layers))
 
 
-def _shape(layer: object, place: str) -> LayerShape:
+def _shape(layer: Any, place: str) -> LayerShape:
     windowed = type(layer) is DynamicSlidingWindowLayer
     if not (type(layer) is DynamicLayer or windowed) or layer.keys is None or layer.values is None:
         raise BadInput(

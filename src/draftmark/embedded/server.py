@@ -99,7 +99,7 @@ def _facts(options: Options, device: str) -> dict[str, object]:
     return {
         "engine": "draftmark.embedded",
         "version": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "transformers": transformers.__version__,
         "device": device,
         "device_name": torch.cuda.get_device_name() if device == "cuda" else "cpu",

@@ -5,7 +5,6 @@ latent attention with its head sizes), so that everything can be tried in second
 """
 
 import argparse
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -131,4 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+from draftmark.cli.plan import tokens, where
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from draftmark.configuration import Configuration
+    from draftmark.planner import Plan
     from draftmark.serve import Place, Server
     from draftmark.store import Store
     from draftmark.trial import Outcome, Trial
-    from draftmark.units import Tokens
 
 _CHECK_SECONDS = 1.0
 _HEALTH_SECONDS = 5.0
@@ -34,7 +35,12 @@ def serve(
         list[str] | None, typer.Argument(metavar="[-- FLAGS]", help="Flags for the engine, as it spells them.")
     ] = None,
     engine: Annotated[Literal["embedded", "sglang", "vllm"], typer.Option(help="The engine to start.")] = "embedded",
-    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME[:COUNT]", help="GPUs to predict for; those of this machine otherwise.")
+    ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="The dtype to serve in.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
     pool_tokens: Annotated[str | None, typer.Option(metavar="N", help="An explicit pool, like 200k.")] = None,
@@ -72,18 +78,18 @@ def serve(
     configuration = Configuration(
         engine=engine,
         model=model,
-        device=device or ("cpu" if engine == "embedded" else "cuda"),
+        device=device or _device(engine),
         dtype=dtype,
         memory_fraction=mem_fraction,
-        pool_tokens=_tokens("--pool-tokens", pool_tokens),
-        chunk=_tokens("--chunk", chunk),
+        pool_tokens=tokens("--pool-tokens", pool_tokens),
+        chunk=tokens("--chunk", chunk),
         max_running=max_running,
-        context=_tokens("--max-context", max_context),
+        context=tokens("--max-context", max_context),
         flags=tuple(flags or ()),
     )
     place = supervise.Place(python=python, launcher=supervise.parse_launcher(launcher), host=host, port=port, logs=logs)
     with open_store(store) as opened, Screen() as screen, supervise.interruptible():
-        _serve(opened, screen, configuration, place, timeout, detach=detach, json=json)
+        _serve(opened, screen, configuration, place, timeout, gpu, detach=detach, json=json)
 
 
 def _serve(
@@ -92,6 +98,7 @@ def _serve(
     configuration: "Configuration",
     place: "Place",
     timeout: float | None,
+    gpu: str | None,
     *,
     detach: bool,
     json: bool,
@@ -99,8 +106,11 @@ def _serve(
     """Start, keep, show and hold one engine."""
     from draftmark import serve as supervise
 
-    patience = dict.fromkeys(supervise.PATIENCE, timeout) if timeout is not None else supervise.PATIENCE
+    expected = _predict(configuration, gpu, screen)
     prediction = supervise.Prediction()
+    if expected is not None:
+        prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
+    patience = dict.fromkeys(supervise.PATIENCE, timeout) if timeout is not None else supervise.PATIENCE
     with _run(store, configuration) as run, supervise.Kept(store, run, configuration, prediction) as kept:
         try:
             server = kept.start(
@@ -187,11 +197,25 @@ def _raise_death(server: "Server", died: "Outcome", *, json: bool) -> None:
     )
 
 
-def _tokens(flag: str, text: str | None) -> "Tokens | None":
+def _device(engine: str) -> Literal["cpu", "cuda"]:
+    """Where an engine runs unless told: the embedded one on CPU where there is no GPU."""
+    from draftmark.machine.detect import detect_gpus
+
+    return "cpu" if engine == "embedded" and detect_gpus() is None else "cuda"
+
+
+def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "Plan | None":
+    """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
+    from draftmark.checkpoint.load import load_model
     from draftmark.errors import BadInput
-    from draftmark.units import parse_tokens
+    from draftmark.planner import plan
+    from draftmark.report.serve import pools
 
     try:
-        return parse_tokens(text) if text is not None else None
-    except ValueError as error:
-        raise BadInput(str(error), place=flag) from error
+        machine, free, _ = where(gpu, configuration.device, configuration.engine)
+        found = plan(load_model(configuration.model), configuration, machine, free=free)
+    except BadInput as error:
+        screen.say(f"note: no prediction: {error}")
+        return None
+    screen.say(pools(found.pool, None).plain)
+    return found

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import plan, runs
+from draftmark.cli import plan, runs, serve, stop
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -22,6 +22,8 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(runs.runs)
 app.command()(runs.export)
+app.command()(serve.serve)
+app.command()(stop.stop)
 
 
 def _version(wanted: bool) -> None:

@@ -22,6 +22,7 @@ LAYERS = (
     {"tuner"},
     {"report"},
     {"cli"},
+    {"__main__"},
 )
 APART = {"embedded", "kernels", "plugins"}
 """Programs of their own: they may import each other's neighbours below, but nothing of the rest imports them."""

@@ -35,6 +35,17 @@ class Pasted(msgspec.Struct, frozen=True, kw_only=True):
     not_understood: tuple[str, ...] = ()
 
 
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine's Python must have before it can start."""
+
+    modules: tuple[str, ...]
+    """Names to import, the engine's own first."""
+    distribution: str
+    """Whose version is the engine's version."""
+    install: str
+    """The command that installs it."""
+
+
 class LogReader(Protocol):
     """Reads one engine's log, line by line, in constant memory."""
 
@@ -42,8 +53,12 @@ class LogReader(Protocol):
     def phase(self) -> Phase:
         """Where the engine is by the lines read so far."""
 
-    def feed(self, line: str) -> tuple[Observation, ...]:
-        """Observations that one line gives; their sources carry its number. A line is without its ending."""
+    def feed(self, line: str, number: int) -> tuple[Observation, ...]:
+        """Observations that line `number` (from 1) gives; their sources carry it.
+
+        A line comes without its ending and without colour codes; what a progress bar wrote over itself is still in
+        it, parted by carriage returns. Lines without interest may be left out, so numbers may jump.
+        """
 
 
 class Adapter(Protocol):
@@ -56,6 +71,10 @@ class Adapter(Protocol):
     @property
     def tested(self) -> tuple[str, str]:
         """Oldest and newest version that the adapter was tested with."""
+
+    @property
+    def requirement(self) -> Requirement:
+        """What must be installed where it runs."""
 
     @property
     def capabilities(self) -> Capabilities:

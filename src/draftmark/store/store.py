@@ -1,0 +1,363 @@
+"""The store: run -> trial -> point -> sample in one SQLite file, durable before the next request is sent."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+import platformdirs
+
+from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
+from draftmark.finding import Finding
+from draftmark.hardware import Bandwidth
+from draftmark.ledger import Ledger, Pool
+from draftmark.model import Model
+from draftmark.observation import Observation, Source
+from draftmark.sample import Point, Sample
+from draftmark.store.records import Handle, PointRecord, RunExport, RunRecord, Status, TrialRecord
+from draftmark.store.schema import MIGRATIONS, VERSION
+from draftmark.trial import Environment, Outcome
+from draftmark.units import Bytes, Tokens
+
+T = TypeVar("T")
+
+
+def default_path() -> Path:
+    """`$DRAFTMARK_STORE`, or draftmark.db in the user's data folder."""
+    chosen = os.environ.get("DRAFTMARK_STORE")
+    return Path(chosen) if chosen else platformdirs.user_data_path("draftmark") / "draftmark.db"
+
+
+class Store:
+    """One SQLite file in WAL mode; every method is one transaction, on disk when it returns.
+
+    Raises:
+        BadInput: the file is no Draftmark database, is newer than this Draftmark, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
+            try:
+                self._prepare()
+            except BaseException:
+                self._database.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._database.close()
+
+    # Writing
+
+    def begin_run(self, command: str, arguments: Sequence[str], environment: Environment) -> int:
+        """Open a run; it has no status until `end_run`, and keeps none if the process is killed."""
+        return self._insert(
+            "run", command=command, arguments=_json(arguments), environment=_json(environment), started=time.time()
+        )
+
+    def describe_run(self, run: int, *, model: Model | None = None, bandwidth: Bandwidth | None = None) -> None:
+        """Keep what the run's numbers are explained with; None leaves what is there."""
+        if model is not None:
+            self._update("run", run, model=_json(model))
+        if bandwidth is not None:
+            self._update("run", run, bandwidth=_json(bandwidth))
+
+    def end_run(self, run: int, status: Status) -> None:
+        """Close a run."""
+        self._update("run", run, ended=time.time(), status=status)
+
+    def begin_trial(
+        self, run: int, configuration: Configuration, environment: Environment, log: str | None = None
+    ) -> int:
+        """Open a trial, before the engine is started."""
+        return self._insert(
+            "trial",
+            run=run,
+            configuration=_json(configuration),
+            environment=_json(environment),
+            log=log,
+            started=time.time(),
+        )
+
+    def set_handle(self, trial: int, handle: Handle) -> None:
+        """Keep how to find the engine again, as soon as it is started."""
+        self._update("trial", trial, handle=_json(handle))
+
+    def set_prediction(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
+        """Keep what was predicted, before the measurement."""
+        self._update("trial", trial, predicted=_json(ledgers), predicted_pool=_json(pool) if pool else None)
+
+    def set_observed(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
+        """Keep the observed ledgers and pool."""
+        sizes: dict[str, int | None] = {}
+        if pool is not None:
+            sizes = {
+                "pool_tokens": pool.tokens,
+                "pool_bytes": pool.bytes,
+                "pool_page": pool.page,
+                "pool_blocks": pool.blocks,
+                "pool_groups": pool.groups,
+            }
+        self._update("trial", trial, observed=_json(ledgers), **sizes)
+
+    def set_outcome(self, trial: int, outcome: Outcome) -> None:
+        """Keep how the start ended. A trial that became ready is closed by `end_trial`."""
+        self._update("trial", trial, outcome=_json(outcome))
+
+    def end_trial(self, trial: int) -> None:
+        """Keep when the engine was gone."""
+        self._update("trial", trial, ended=time.time())
+
+    def add_observations(self, trial: int, observations: Sequence[Observation]) -> None:
+        """Keep numbers that the engine stated."""
+        rows = [
+            (trial, seen.quantity, _json(seen.value), seen.unit, seen.rank, seen.phase, _json(seen.source))
+            for seen in observations
+        ]
+        with self._transaction() as database:
+            database.executemany("insert into observation values (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def begin_point(
+        self,
+        run: int,
+        *,
+        asked: int,
+        output: int,
+        concurrency: int,
+        mode: str,
+        rate: float | None = None,
+        content: str | None = None,
+        trial: int | None = None,
+    ) -> int:
+        """Open a point, before its first request. It is not used until `end_point`."""
+        keys = {"asked": asked, "output": output, "concurrency": concurrency, "mode": mode}
+        return self._insert("point", run=run, trial=trial, rate=rate, content=content, started=time.time(), **keys)
+
+    def add_samples(self, point: int, samples: Sequence[Sample]) -> None:
+        """Keep finished requests."""
+        with self._transaction() as database:
+            database.executemany(
+                "insert into sample (point, body) values (?, ?)", [(point, _json(sample)) for sample in samples]
+            )
+
+    def end_point(self, point: int, *, invalid: str | None = None, flags: Sequence[str] = ()) -> None:
+        """Close a point as valid, or with the reason why it is not."""
+        self._update("point", point, ended=time.time(), invalid=invalid, flags=_json(flags))
+
+    def add_findings(self, run: int, findings: Sequence[Finding], trial: int | None = None) -> None:
+        """Keep findings."""
+        with self._transaction() as database:
+            database.executemany(
+                "insert into finding (run, trial, code, body) values (?, ?, ?, ?)",
+                [(run, trial, finding.code, _json(finding)) for finding in findings],
+            )
+
+    # Reading
+
+    def runs(self) -> tuple[RunRecord, ...]:
+        """All runs, oldest first."""
+        return tuple(_run(row) for row in self._select("select * from run order by id"))
+
+    def run(self, run: int | None = None) -> RunRecord:
+        """One run; the newest where none is named.
+
+        Raises:
+            BadInput: there is no such run.
+        """
+        which = "where id = ?" if run is not None else "order by id desc limit 1"
+        rows = self._select(f"select * from run {which}", *([run] if run is not None else []))
+        if not rows:
+            named = "holds no run yet" if run is None else f"holds no run {run}"
+            raise BadInput(named, place=str(self.path), remedy="`draftmark runs` lists what is there")
+        return _run(rows[0])
+
+    def trials(self, run: int | None = None) -> tuple[TrialRecord, ...]:
+        """The trials of one run, or of all."""
+        where = "where run = ?" if run is not None else ""
+        rows = self._select(f"select * from trial {where} order by id", *([run] if run is not None else []))
+        return tuple(_trial(row, self._observations(row["id"])) for row in rows)
+
+    def points(self, run: int) -> tuple[PointRecord, ...]:
+        """The points of one run, open ones included, in the order in which they were begun."""
+        rows = self._select("select * from point where run = ? order by id", run)
+        return tuple(self._point(row) for row in rows)
+
+    def findings(self, run: int) -> tuple[Finding, ...]:
+        """The findings of one run."""
+        rows = self._select("select body from finding where run = ? order by id", run)
+        return tuple(msgspec.json.decode(row["body"], type=Finding) for row in rows)
+
+    def export(self, run: int) -> RunExport:
+        """Everything about one run."""
+        return RunExport(
+            schema=VERSION,
+            run=self.run(run),
+            trials=self.trials(run),
+            points=self.points(run),
+            findings=self.findings(run),
+        )
+
+    # Inside
+
+    def _prepare(self) -> None:
+        self._database.row_factory = sqlite3.Row
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("pragma synchronous = full")
+        self._database.execute("pragma foreign_keys = on")
+        with self._transaction() as database:
+            found = database.execute("pragma user_version").fetchone()[0]
+            if found > VERSION:
+                raise BadInput(
+                    f"the database has schema version {found}; this Draftmark knows up to {VERSION}",
+                    place=str(self.path),
+                    remedy="update draftmark, or choose another file with --store",
+                )
+            tables = database.execute("select count(*) from sqlite_master").fetchone()[0]
+            if found == 0 and tables:
+                raise BadInput(
+                    "this database was not made by Draftmark",
+                    place=str(self.path),
+                    remedy="choose another file with --store",
+                )
+            for version in range(found, VERSION):
+                for statement in MIGRATIONS[version].split(";\n"):
+                    database.execute(statement)
+            database.execute(f"pragma user_version = {VERSION}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise BadInput(
+                f"the store cannot be used: {error}",
+                place=str(self.path),
+                remedy="free the disk or choose another file with --store",
+            ) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors():
+            self._database.execute("begin immediate")
+            try:
+                yield self._database
+                self._database.execute("commit")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("rollback")
+                raise
+
+    def _insert(self, table: str, **values: object) -> int:
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        with self._transaction() as database:
+            row = database.execute(f"insert into {table} ({names}) values ({marks})", tuple(values.values())).lastrowid
+        assert row is not None, "an insert has a row"
+        return row
+
+    def _update(self, table: str, row: int, **values: object) -> None:
+        settings = ", ".join(f"{name} = ?" for name in values)
+        with self._transaction() as database:
+            database.execute(f"update {table} set {settings} where id = ?", (*values.values(), row))
+
+    def _select(self, query: str, *parameters: object) -> list[sqlite3.Row]:
+        with self._errors(), closing(self._database.execute(query, parameters)) as cursor:
+            return cursor.fetchall()
+
+    def _observations(self, trial: int) -> tuple[Observation, ...]:
+        rows = self._select("select * from observation where trial = ? order by rowid", trial)
+        return tuple(
+            Observation(
+                quantity=row["quantity"],
+                value=msgspec.json.decode(row["value"]),
+                unit=row["unit"],
+                rank=row["rank"],
+                phase=row["phase"],
+                source=msgspec.json.decode(row["source"], type=Source),
+            )
+            for row in rows
+        )
+
+    def _point(self, row: sqlite3.Row) -> PointRecord:
+        bodies = self._select("select body from sample where point = ? order by id", row["id"])
+        point = Point(
+            asked=row["asked"],
+            output=row["output"],
+            concurrency=row["concurrency"],
+            mode=row["mode"],
+            samples=tuple(msgspec.json.decode(body["body"], type=Sample) for body in bodies),
+            invalid=row["invalid"],
+            flags=msgspec.json.decode(row["flags"], type=tuple[str, ...]),
+        )
+        return PointRecord(id=row["id"], trial=row["trial"], finished=row["ended"] is not None, point=point)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _decode(text: str | None, kind: type[T]) -> T | None:
+    return None if text is None else msgspec.json.decode(text, type=kind)
+
+
+def _run(row: sqlite3.Row) -> RunRecord:
+    return RunRecord(
+        id=row["id"],
+        command=row["command"],
+        arguments=msgspec.json.decode(row["arguments"], type=tuple[str, ...]),
+        environment=msgspec.json.decode(row["environment"], type=Environment),
+        started=row["started"],
+        ended=row["ended"],
+        status=row["status"],
+        model=_decode(row["model"], Model),
+        bandwidth=_decode(row["bandwidth"], Bandwidth),
+    )
+
+
+def _trial(row: sqlite3.Row, observations: tuple[Observation, ...]) -> TrialRecord:
+    outcome: Any = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
+    return TrialRecord(
+        id=row["id"],
+        run=row["run"],
+        configuration=msgspec.json.decode(row["configuration"], type=Configuration),
+        environment=msgspec.json.decode(row["environment"], type=Environment),
+        log=row["log"],
+        handle=_decode(row["handle"], Handle),
+        started=row["started"],
+        ended=row["ended"],
+        outcome=outcome,
+        predicted=msgspec.json.decode(row["predicted"], type=tuple[Ledger, ...]),
+        observed=msgspec.json.decode(row["observed"], type=tuple[Ledger, ...]),
+        predicted_pool=_decode(row["predicted_pool"], Pool),
+        pool=_pool(row),
+        observations=observations,
+    )
+
+
+def _pool(row: sqlite3.Row) -> Pool | None:
+    if row["pool_tokens"] is None:
+        return None
+    size = row["pool_bytes"]
+    return Pool(
+        tokens=Tokens(row["pool_tokens"]),
+        bytes=None if size is None else Bytes(size),
+        page=row["pool_page"],
+        blocks=row["pool_blocks"],
+        groups=row["pool_groups"],
+    )

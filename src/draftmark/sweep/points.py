@@ -71,9 +71,7 @@ class Measurement:
         pairs, refusals = [], []
         for concurrency in self._options.concurrency:
             for depth in depths:
-                reason = refusal(
-                    self._server.state, depth, output=self._options.output, concurrency=concurrency
-                )
+                reason = refusal(self._server.state, depth, output=self._options.output, concurrency=concurrency)
                 if reason is None:
                     pairs.append((depth, concurrency))
                 else:
@@ -122,9 +120,7 @@ class Measurement:
         while True:
             repeat += 1
             predicted = predicted_prefill(tuple(self._prefills), depth * concurrency)
-            self._tell(
-                Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted)
-            )
+            self._tell(Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted))
             samples += await self._batch(depth, concurrency, predicted)
             point = self._judged(depth, concurrency, samples)
             if point.invalid is None and not self._enough(point, repeat, time.monotonic() - began):
@@ -144,14 +140,14 @@ class Measurement:
         return samples
 
     async def _batch(self, depth: int, concurrency: int, predicted: Seconds | None) -> tuple[Sample, ...]:
-        """One batch; where the server counted otherwise than asked, its prompts are recut and it is sent once more.
+        """One batch; where the server counted a text otherwise than asked, it is recut and all are sent once more.
 
         The first sending is kept as warm-up: its tokens are not those asked for.
         """
         prompts = tuple(self._maker.make(depth) for _ in range(concurrency))
         samples = await self._send(prompts, predicted)
         wrong = [sample for sample in samples if sample.prompt_tokens not in {None, depth}]
-        if not wrong or any(sample.error for sample in samples):
+        if not wrong or self._maker.sends_ids or any(sample.error for sample in samples):
             return samples
         prompts = tuple(
             prompt
@@ -170,9 +166,7 @@ class Measurement:
         if self._options.mode == "cold":
             self._server.flush()
         requests = tuple(Request(prompt=prompt, seed=self._next_seed()) for prompt in prompts)
-        return await send(
-            self._server.client, self._server.dialect, requests, output=self._options.output, watch=watch
-        )
+        return await send(self._server.client, self._server.dialect, requests, output=self._options.output, watch=watch)
 
     def _next_seed(self) -> int:
         self._serial += 1

@@ -75,7 +75,7 @@ async def open_server(http: httpx.Client, client: Client, base: str, options: Op
     """
     state = server_state(http, base)
     model = _model(state, options.model, base)
-    dialect = await _dialect(client, state, model, options, base)
+    dialect = await _dialect(client, model, options, base)
     counter = _counter(http, base, model, options)
     if dialect.route == COMPLETIONS:
         sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(client, dialect, counter)
@@ -121,16 +121,14 @@ def _unreachable(problem: httpx.HTTPError) -> str:
 def _model(state: ServerState, asked: str | None, base: str) -> str:
     if asked is not None:
         if state.models and asked not in state.models:
-            raise BadInput(
-                f"the server has no model {asked!r}", place=base, remedy=f"it has {', '.join(state.models)}"
-            )
+            raise BadInput(f"the server has no model {asked!r}", place=base, remedy=f"it has {', '.join(state.models)}")
         return asked
     if not state.models:
         raise BadInput("the server lists no models", place=base, remedy="name one with --model")
     return state.models[0]
 
 
-async def _dialect(client: Client, state: ServerState, model: str, options: Options, base: str) -> Dialect:
+async def _dialect(client: Client, model: str, options: Options, base: str) -> Dialect:
     """Completions before chat where either may do: it takes token ids and adds no template."""
     routes: tuple[Route, ...] = {"auto": (COMPLETIONS, CHAT), "completions": (COMPLETIONS,), "chat": (CHAT,)}[
         options.api

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import runs, sweep
+from draftmark.cli import plan, runs, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -19,9 +19,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(plan.plan)
 app.command()(sweep.sweep)
 app.command()(runs.runs)
 app.command()(runs.export)
+app.command()(serve.serve)
+app.command()(stop.stop)
 
 
 def _version(wanted: bool) -> None:

@@ -1,17 +1,12 @@
 """What is running at a URL: every adapter is asked in turn, then the plain OpenAI API."""
 
-from collections.abc import Callable
-from typing import Final
+from importlib.util import find_spec
 
 import httpx
 
 from draftmark.engines import openai
+from draftmark.engines.known import NAMES, adapter
 from draftmark.observation import ServerState
-
-Probe = Callable[[httpx.Client, str], ServerState | None]
-
-PROBES: Final[tuple[Probe, ...]] = (openai.probe,)
-"""In the order in which they are tried; the plain API answers for every engine and comes last."""
 
 
 def probe(client: httpx.Client, url: str) -> ServerState | None:
@@ -20,8 +15,11 @@ def probe(client: httpx.Client, url: str) -> ServerState | None:
     Raises:
         httpx.HTTPError: nothing answers there, or it refuses.
     """
-    for ask in PROBES:
-        state = ask(client, url)
+    plain = openai.probe(client, url)
+    if plain is None:
+        return None
+    for name in NAMES:
+        state = adapter(name).probe(client, url) if find_spec(f"draftmark.engines.{name}") else None
         if state is not None:
             return state
-    return None
+    return plain

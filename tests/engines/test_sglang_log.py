@@ -61,8 +61,8 @@ LINES: list[tuple[str, str, dict[str, float | int | str]]] = [
     (
         "0.5.12",
         (
-            "Load weight end. elapsed=100.59 s, type=DeepseekV3ForCausalLM, quant=fp8, fmt=e4m3, avail mem=12.25 GB, mem "
-            "usage=125.65 GB."
+            "Load weight end. elapsed=100.59 s, type=DeepseekV3ForCausalLM, quant=fp8, fmt=e4m3, avail mem=12.25 GB, "
+            "mem usage=125.65 GB."
         ),
         {
             "elapsed": 100.59,
@@ -144,7 +144,7 @@ LINES: list[tuple[str, str, dict[str, float | int | str]]] = [
     (
         "0.5.15",
         (
-            "DSV4 memory calculation: bytes_per_full_token=1234.50, available_bytes=12.00 GB, c128_state_fixed=0.10 GB, "
+            "DSV4 memory calculation: bytes_per_full_token=1234.50, available_bytes=12.00 GB, c128_state_fixed=0.1 GB, "
             "full_token=19968"
         ),
         {"bytes_per_token": 1234, "pool_budget": gib(12), "full_tokens": 19968},

@@ -1,8 +1,7 @@
 """What is running at a URL: every adapter is asked in turn, then the plain OpenAI API."""
 
-from importlib.util import find_spec
-
 import httpx
+import msgspec
 
 from draftmark.engines import openai
 from draftmark.engines.known import NAMES, adapter
@@ -12,6 +11,8 @@ from draftmark.observation import ServerState
 def probe(client: httpx.Client, url: str) -> ServerState | None:
     """The server's state by the first adapter that knows it; None where nothing at `url` speaks the OpenAI API.
 
+    Names of models are those of /v1/models, which is where requests take them from.
+
     Raises:
         httpx.HTTPError: nothing answers there, or it refuses.
     """
@@ -19,7 +20,8 @@ def probe(client: httpx.Client, url: str) -> ServerState | None:
     if plain is None:
         return None
     for name in NAMES:
-        state = adapter(name).probe(client, url) if find_spec(f"draftmark.engines.{name}") else None
+        state = adapter(name).probe(client, url)
         if state is not None:
-            return state
+            context = plain.context if state.context is None else state.context
+            return msgspec.structs.replace(state, models=plain.models, context=context)
     return plain

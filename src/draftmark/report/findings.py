@@ -23,11 +23,12 @@ def _finding(finding: Finding) -> Text:
         line = f":{seen.source.line}" if seen.source.line is not None else ""
         text.append(f"    {seen.source.place}{line}: {seen.source.text}\n", style="dim")
     for number, remedy in enumerate(finding.remedies, 1):
-        text.append(f"    {number}. {_remedy(remedy)}\n")
+        text.append(f"    {number}. {remedy_line(remedy)}\n")
     return text
 
 
-def _remedy(remedy: Remedy) -> str:
+def remedy_line(remedy: Remedy) -> str:
+    """Changes, arithmetic and cost in one line."""
     changes = ", ".join(_change(change) for change in remedy.changes)
     what = f"{changes}: " if changes else ""
     return f"{what}{remedy.arithmetic} (costs: {remedy.cost})"

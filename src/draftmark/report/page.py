@@ -1,0 +1,95 @@
+"""One HTML page to hand on: it stands alone, with its plots, its tables and where every number came from."""
+
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+
+import msgspec
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from draftmark import __version__
+from draftmark.explain import Explanation
+from draftmark.ledger import Difference, Entry, Ledger, compare
+from draftmark.report import plots, quantities
+from draftmark.report.explain import sentences
+from draftmark.report.findings import remedy_line
+from draftmark.sample import Point
+from draftmark.store import RunExport, TrialRecord
+
+
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One run with what was made of it; `explanation` is None where no valid point allows one, and `why_not` says so."""
+
+    export: RunExport
+    explanation: Explanation | None
+    why_not: str = ""
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One account on the page: both sides and the reasons given for each."""
+
+    difference: Difference
+    predicted_why: str
+    observed_why: str
+
+
+def page(chapters: Sequence[Chapter], *, title: str) -> str:
+    """The whole page as text."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    for name in ("size", "count", "duration", "per_second", "bandwidth", "share"):
+        environment.filters[name] = getattr(quantities, name)
+    environment.filters["moment"] = _moment
+    environment.filters["remedy"] = remedy_line
+    template = environment.from_string(files("draftmark.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
+    return template.render(
+        title=title,
+        version=__version__,
+        chapters=chapters,
+        ledger_rows=ledger_rows,
+        pool_error=pool_error,
+        figures=figures,
+        measured_points=measured_points,
+        sentences=sentences,
+    )
+
+
+def ledger_rows(trial: TrialRecord) -> tuple[LedgerRow, ...]:
+    """Predicted beside observed memory of the worst rank, account by account; empty where one side is missing."""
+    if not trial.predicted or not trial.observed:
+        return ()
+    predicted, observed = trial.predicted[0], trial.observed[0]
+    return tuple(
+        LedgerRow(difference=d, predicted_why=_why(predicted, d.account), observed_why=_why(observed, d.account))
+        for d in compare(predicted, observed)
+    )
+
+
+def pool_error(trial: TrialRecord) -> float | None:
+    """How far the predicted pool was off, as a share of the observed one."""
+    if trial.predicted_pool is None or trial.pool is None or trial.pool.tokens == 0:
+        return None
+    return trial.predicted_pool.tokens / trial.pool.tokens - 1
+
+
+def measured_points(export: RunExport) -> tuple[Point, ...]:
+    """Closed points, invalid ones included: a reader should see that there were some."""
+    return tuple(record.point for record in export.points if record.finished)
+
+
+def figures(chapter: Chapter) -> tuple[Markup, ...]:
+    """The plots of one chapter. They hold nothing but our own numbers, so they are not escaped."""
+    if chapter.explanation is None:
+        return ()
+    points = measured_points(chapter.export)
+    drawn = (plots.step_time, plots.decode_rate, plots.first_token)
+    return tuple(Markup(draw(chapter.explanation, points)) for draw in drawn)  # noqa: S704
+
+
+def _why(ledger: Ledger, account: str) -> str:
+    entries: list[Entry] = [entry for entry in ledger.entries if entry.account == account]
+    return "; ".join(entry.why for entry in entries)
+
+
+def _moment(value: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value))

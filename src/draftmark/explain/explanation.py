@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from draftmark.finding import Finding
-from draftmark.physics.fits import Estimate, Line, Parabola
+from draftmark.physics.fits import Coefficient, Line, Parabola
 from draftmark.units import Bytes, BytesPerSecond, Seconds, Tokens
 
 
@@ -51,7 +51,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to the first token over prompt tokens."""
     reads: Reads
     ceiling: Ceiling | None
-    cache_bandwidth: Estimate | None
+    cache_bandwidth: Coefficient | None
     """Bytes a second at which the cache is read, per GPU."""
     weights_floor: Seconds | None
     crossover: Tokens | None

@@ -13,7 +13,7 @@ import msgspec
 
 from draftmark.explain.explanation import Ceiling, DepthRow, Explanation, Reads
 from draftmark.explain.findings import findings
-from draftmark.physics.fits import Estimate, Line, fit_line, fit_parabola
+from draftmark.physics.fits import Coefficient, Line, fit_line, fit_parabola
 from draftmark.physics.roofline import effective_bandwidth, memory_time
 from draftmark.sample import Point, Sample
 from draftmark.units import Bytes, Seconds, Tokens
@@ -109,7 +109,7 @@ def _crossover(step: Line | None) -> Tokens | None:
     return Tokens(round(step.intercept.value / step.slope.value))
 
 
-def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Estimate | None:
+def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Coefficient | None:
     """1/slope turns the interval's ends around; an end at or below zero leaves that side open."""
     if step is None or reads.cache_per_token is None or step.slope.value <= 0:
         return None
@@ -119,7 +119,7 @@ def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Estim
         return effective_bandwidth(read, Seconds(slope)) if slope is not None and slope > 0 else None
 
     value = effective_bandwidth(read, Seconds(step.slope.value))
-    return Estimate(value=value, low=rate(step.slope.high), high=rate(step.slope.low))
+    return Coefficient(value=value, low=rate(step.slope.high), high=rate(step.slope.low))
 
 
 def _better_kernel(

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.explain import Explanation
-from draftmark.physics.fits import Estimate
+from draftmark.physics.fits import Coefficient
 from draftmark.report.findings import findings
 from draftmark.report.quantities import bandwidth, count, duration, per_second, share
 
@@ -79,13 +79,13 @@ def _cache(explained: Explanation) -> list[str]:
     return [f"{said}: {part} of {bandwidth(ceiling.bytes_per_second)} ({ceiling.kind}: {ceiling.source})."]
 
 
-def _range(estimate: Estimate) -> str:
+def _range(estimate: Coefficient) -> str:
     if estimate.low is None or estimate.high is None:
         return duration(estimate.value)
     return f"{duration(estimate.value)} ({duration(estimate.low)} to {duration(estimate.high)})"
 
 
-def _rates(estimate: Estimate) -> str:
+def _rates(estimate: Coefficient) -> str:
     if estimate.low is None and estimate.high is None:
         return ""
     return f" ({bandwidth(estimate.low)} to {bandwidth(estimate.high) if estimate.high else 'unbounded'})"

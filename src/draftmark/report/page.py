@@ -3,14 +3,17 @@
 import time
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from draftmark import __version__
-from draftmark.explain import Explanation
+from draftmark.errors import BadInput
+from draftmark.explain import Explanation, explain_run
 from draftmark.ledger import Difference, Entry, Ledger, compare
+from draftmark.model import Model
 from draftmark.report import plots, quantities
 from draftmark.report.explain import sentences
 from draftmark.report.findings import remedy_line
@@ -32,6 +35,28 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     difference: Difference
     predicted_why: str
     observed_why: str
+
+
+def chapter(export: RunExport, *, model: Model | None = None, gigabytes_per_second: float | None = None) -> Chapter:
+    """One run, explained where its points allow it."""
+    try:
+        explained = explain_run(export, model=model, gigabytes_per_second=gigabytes_per_second)
+    except ValueError as error:
+        return Chapter(export=export, explanation=None, why_not=str(error))
+    return Chapter(export=export, explanation=explained)
+
+
+def write_page(chapters: Sequence[Chapter], *, title: str, path: Path) -> None:
+    """Write the page to a file.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    text = page(chapters, title=title)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot be written: {error.strerror}", place=str(path), remedy="choose another --output") from error
 
 
 def page(chapters: Sequence[Chapter], *, title: str) -> str:

@@ -251,9 +251,7 @@ def deci(fields: Fields) -> list[Block]:
         if not attention.flag("no_op") and not attention.flag("replace_with_linear"):
             group = attention.integer("n_heads_in_group")
             width = _head_dim(fields)
-            mixer = gqa(
-                fields, Gqa(heads=heads, kv_heads=heads // group, head_dim=width, value_head_dim=width)
-            )
+            mixer = gqa(fields, Gqa(heads=heads, kv_heads=heads // group, head_dim=width, value_head_dim=width))
         elif attention.flag("replace_with_linear"):
             mixer = Block(mixer=NoMixer(), attention=hidden * hidden, norm=hidden)
         blocks.append(join(mixer, Feed(mlp=_deci_feed(ffn, fields))))
@@ -276,13 +274,34 @@ def _deci_feed(ffn: Fields, fields: Fields) -> int:
 ARCHITECTURES: Final[dict[str, Builder]] = {
     **dict.fromkeys(
         (
-            "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
-            "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration",
-            "Qwen3VLMoeForConditionalGeneration", "MiMoForCausalLM", "MiniMaxM2ForCausalLM", "GemmaForCausalLM",
-            "GraniteForCausalLM", "GraniteMoeForCausalLM", "PhiForCausalLM", "Glm4MoeForCausalLM", "Glm4ForCausalLM",
-            "GlmForCausalLM", "Olmo2ForCausalLM", "SmolLM3ForCausalLM", "LlavaForConditionalGeneration",
-            "LlavaNextForConditionalGeneration", "Mistral3ForConditionalGeneration", "Qwen2AudioForConditionalGeneration",
-            "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Ernie4_5ForCausalLM",
+            "LlamaForCausalLM",
+            "Qwen2ForCausalLM",
+            "Qwen2MoeForCausalLM",
+            "Qwen3ForCausalLM",
+            "Qwen3MoeForCausalLM",
+            "Qwen2VLForConditionalGeneration",
+            "Qwen2_5_VLForConditionalGeneration",
+            "Qwen3VLForConditionalGeneration",
+            "Qwen3VLMoeForConditionalGeneration",
+            "MiMoForCausalLM",
+            "MiniMaxM2ForCausalLM",
+            "GemmaForCausalLM",
+            "GraniteForCausalLM",
+            "GraniteMoeForCausalLM",
+            "PhiForCausalLM",
+            "Glm4MoeForCausalLM",
+            "Glm4ForCausalLM",
+            "GlmForCausalLM",
+            "Olmo2ForCausalLM",
+            "SmolLM3ForCausalLM",
+            "LlavaForConditionalGeneration",
+            "LlavaNextForConditionalGeneration",
+            "Mistral3ForConditionalGeneration",
+            "Qwen2AudioForConditionalGeneration",
+            "LlamaForCausalLMEagle",
+            "LlamaForCausalLMEagle3",
+            "Eagle3LlamaForCausalLM",
+            "Ernie4_5ForCausalLM",
         ),
         uniform,
     ),
@@ -293,18 +312,28 @@ ARCHITECTURES: Final[dict[str, Builder]] = {
     **dict.fromkeys(("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), gemma3),
     **dict.fromkeys(("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"), gemma4),
     **dict.fromkeys(("Llama4ForCausalLM", "Llama4ForConditionalGeneration"), llama4),
-    **dict.fromkeys(("Step3p7FlashForCausalLM", "Step3p5ForCausalLM", "Cohere2ForCausalLM", "Olmo3ForCausalLM"), uniform),
+    **dict.fromkeys(
+        ("Step3p7FlashForCausalLM", "Step3p5ForCausalLM", "Cohere2ForCausalLM", "Olmo3ForCausalLM"), uniform
+    ),
     "MiMoV2FlashForCausalLM": mimo_v2,
     **dict.fromkeys(
         (
-            "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
-            "KimiK25ForConditionalGeneration", "KimiVLForConditionalGeneration", "Glm4MoeLiteForCausalLM",
+            "DeepseekV2ForCausalLM",
+            "DeepseekV3ForCausalLM",
+            "DeepseekV32ForCausalLM",
+            "GlmMoeDsaForCausalLM",
+            "KimiK25ForConditionalGeneration",
+            "KimiVLForConditionalGeneration",
+            "Glm4MoeLiteForCausalLM",
         ),
         latent,
     ),
     **dict.fromkeys(
         (
-            "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen3_5ForConditionalGeneration",
+            "Qwen3NextForCausalLM",
+            "Qwen3_5ForCausalLM",
+            "Qwen3_5MoeForCausalLM",
+            "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForConditionalGeneration",
         ),
         qwen_linear,
@@ -313,4 +342,3 @@ ARCHITECTURES: Final[dict[str, Builder]] = {
     "NemotronHForCausalLM": nemotron_h,
     "DeciLMForCausalLM": deci,
 }
-

@@ -108,7 +108,11 @@ def kda(fields: Fields) -> Block:
     """Kimi delta attention: as gated delta, with one convolution each for queries, keys and values."""
     hidden = fields.integer("hidden_size")
     part = fields.part("linear_attn_config")
-    heads, head_dim, kernel = part.integer("num_heads"), part.integer("head_dim"), part.integer("short_conv_kernel_size")
+    heads, head_dim, kernel = (
+        part.integer("num_heads"),
+        part.integer("head_dim"),
+        part.integer("short_conv_kernel_size"),
+    )
     width = heads * head_dim
     mixer = Recurrent(
         kind="kda",

@@ -68,8 +68,13 @@ def read_model(files: Files) -> Model:
     fields = _language(outer)
     architecture = _architecture(outer)
     blocks = build_blocks(architecture, fields)
-    dtype = (fields.text("dtype") or fields.text("torch_dtype") or outer.text("dtype") or outer.text("torch_dtype")
-             or "bfloat16")
+    dtype = (
+        fields.text("dtype")
+        or fields.text("torch_dtype")
+        or outer.text("dtype")
+        or outer.text("torch_dtype")
+        or "bfloat16"
+    )
     quantization = read_quantization(outer, files.quantization, dtype)
     hidden, vocabulary = fields.integer("hidden_size", "n_embd"), fields.integer("vocab_size")
     tied = _tied(outer, fields)

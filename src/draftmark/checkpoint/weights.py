@@ -19,7 +19,10 @@ _ROLES: Final[tuple[tuple[WeightRole, re.Pattern[str]], ...]] = (
     ("router", re.compile(r"\.gate\.(?:weight|bias|e_score)|\.router\.|\.gate\.tid2eid")),
     ("embedding", re.compile(r"embed_tokens|\bwte\b|word_embeddings|tok_embeddings|\.embeddings\.|embed_in\b")),
     ("head", re.compile(r"(?:^|\.)lm_head|(?:^|\.)output\.weight|embed_out\b")),
-    ("attention", re.compile(r"attn|attention|mamba|\.mixer\.(?:[qkvo]_proj|in_proj|out_proj|conv|A_log|D|dt_bias|norm)")),
+    (
+        "attention",
+        re.compile(r"attn|attention|mamba|\.mixer\.(?:[qkvo]_proj|in_proj|out_proj|conv|A_log|D|dt_bias|norm)"),
+    ),
     ("norm", re.compile(r"norm")),
     ("mlp", re.compile(r"mlp|feed_forward|ffn|block_sparse_moe|\.mixer\.|moe")),
 )

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Folder, config.json or repo id, where the run does not know its model."),
+    typer.Option(
+        "--model", metavar="MODEL", help="Folder, config.json or repo id, where the run does not know its model."
+    ),
 ]
 BandwidthOption = Annotated[
     float | None,
@@ -52,10 +54,12 @@ def explanation_of(
 
     loaded = None
     if model is not None:
-        from draftmark.checkpoint import load_model
+        from draftmark.checkpoint.load import load_model
 
         loaded = load_model(model)
     try:
         return explain_run(export, model=loaded, gigabytes_per_second=gigabytes_per_second)
     except ValueError as error:
-        raise BadInput(str(error), place=f"run {export.run.id}", remedy="`draftmark export` shows its points") from error
+        raise BadInput(
+            str(error), place=f"run {export.run.id}", remedy="`draftmark export` shows its points"
+        ) from error

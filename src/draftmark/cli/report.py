@@ -18,7 +18,7 @@ def report(
     store: StoreOption = None,
 ) -> None:
     """Write one page: prediction beside measurement, the curve, why, and where every number came from."""
-    from draftmark.checkpoint import load_model
+    from draftmark.checkpoint.load import load_model
     from draftmark.report.page import chapter, write_page
 
     loaded = load_model(model) if model is not None else None

@@ -54,7 +54,9 @@ def ceiling_of(run: RunRecord, gigabytes_per_second: float | None = None) -> Cei
         given = BytesPerSecond(gigabytes_per_second * 1e9)
         return Ceiling(bytes_per_second=given, kind="given", source="--bandwidth")
     if run.bandwidth is not None:
-        return Ceiling(bytes_per_second=run.bandwidth.bytes_per_second, kind="measured here", source=run.bandwidth.method)
+        return Ceiling(
+            bytes_per_second=run.bandwidth.bytes_per_second, kind="measured here", source=run.bandwidth.method
+        )
     if run.environment.device is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """One HTML page to hand on: it stands alone, with its plots, its tables and where every number came from."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from draftmark.errors import BadInput
 from draftmark.explain import Explanation, explain_run
 from draftmark.ledger import Difference, Entry, Ledger, compare
 from draftmark.model import Model
+from draftmark.physics.figures import figures
+from draftmark.physics.statistics import Estimate
 from draftmark.report import plots, quantities
 from draftmark.report.explain import sentences
 from draftmark.report.findings import remedy_line
@@ -56,7 +58,9 @@ def write_page(chapters: Sequence[Chapter], *, title: str, path: Path) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror}", place=str(path), remedy="choose another --output") from error
+        raise BadInput(
+            f"cannot be written: {error.strerror}", place=str(path), remedy="choose another --output"
+        ) from error
 
 
 def page(chapters: Sequence[Chapter], *, title: str) -> str:
@@ -65,6 +69,7 @@ def page(chapters: Sequence[Chapter], *, title: str) -> str:
     for name in ("size", "count", "duration", "per_second", "bandwidth", "share"):
         environment.filters[name] = getattr(quantities, name)
     environment.filters["moment"] = _moment
+    environment.filters["median"] = _median
     environment.filters["remedy"] = remedy_line
     template = environment.from_string(files("draftmark.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
     return template.render(
@@ -74,6 +79,10 @@ def page(chapters: Sequence[Chapter], *, title: str) -> str:
         ledger_rows=ledger_rows,
         pool_error=pool_error,
         figures=figures,
+        drawings=drawings,
+        duration=quantities.duration,
+        per_second=quantities.per_second,
+        ratio=lambda value: f"{value:.2f}",
         measured_points=measured_points,
         sentences=sentences,
     )
@@ -102,7 +111,7 @@ def measured_points(export: RunExport) -> tuple[Point, ...]:
     return tuple(record.point for record in export.points if record.finished)
 
 
-def figures(chapter: Chapter) -> tuple[Markup, ...]:
+def drawings(chapter: Chapter) -> tuple[Markup, ...]:
     """The plots of one chapter. They hold nothing but our own numbers, so they are not escaped."""
     if chapter.explanation is None:
         return ()
@@ -114,6 +123,17 @@ def figures(chapter: Chapter) -> tuple[Markup, ...]:
 def _why(ledger: Ledger, account: str) -> str:
     entries: list[Entry] = [entry for entry in ledger.entries if entry.account == account]
     return "; ".join(entry.why for entry in entries)
+
+
+def _median(estimate: Estimate | None, form: Callable[[float], str]) -> Markup:
+    """A median over its 95 % interval; what `form` writes of numbers needs no escaping."""
+    if estimate is None:
+        return Markup(quantities.UNKNOWN)
+    if estimate.low is None or estimate.high is None:
+        return Markup(form(estimate.value))  # noqa: S704
+    return Markup(
+        f'{form(estimate.value)}<br><small class="soft">{form(estimate.low)} to {form(estimate.high)}</small>'
+    )  # noqa: S704
 
 
 def _moment(value: float) -> str:

@@ -222,9 +222,7 @@ class Client:
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, connection = await loop.create_connection(
-                Connection, self.target.host, self.target.port, ssl=self._tls
-            )
+            _, connection = await loop.create_connection(Connection, self.target.host, self.target.port, ssl=self._tls)
         return connection
 
 

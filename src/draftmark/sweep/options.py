@@ -12,6 +12,7 @@ from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.fit import Refusal
 from draftmark.units import Seconds, Tokens
 
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured at each depth, and how long it may take."""
 

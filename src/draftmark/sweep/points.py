@@ -71,9 +71,7 @@ class Measurement:
         pairs, refusals = [], []
         for concurrency in self._options.concurrency:
             for depth in depths:
-                reason = refusal(
-                    self._server.state, depth, output=self._options.output, concurrency=concurrency
-                )
+                reason = refusal(self._server.state, depth, output=self._options.output, concurrency=concurrency)
                 if reason is None:
                     pairs.append((depth, concurrency))
                 else:
@@ -122,9 +120,7 @@ class Measurement:
         while True:
             repeat += 1
             predicted = predicted_prefill(tuple(self._prefills), depth * concurrency)
-            self._tell(
-                Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted)
-            )
+            self._tell(Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted))
             samples += await self._batch(depth, concurrency, predicted)
             point = self._judged(depth, concurrency, samples)
             if point.invalid is None and not self._enough(point, repeat, time.monotonic() - began):
@@ -170,9 +166,7 @@ class Measurement:
         if self._options.mode == "cold":
             self._server.flush()
         requests = tuple(Request(prompt=prompt, seed=self._next_seed()) for prompt in prompts)
-        return await send(
-            self._server.client, self._server.dialect, requests, output=self._options.output, watch=watch
-        )
+        return await send(self._server.client, self._server.dialect, requests, output=self._options.output, watch=watch)
 
     def _next_seed(self) -> int:
         self._serial += 1

@@ -34,9 +34,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 class PromptMaker:
     """Makes prompts over one corpus; `overhead` are tokens that the server adds around a chat's text."""
 
-    def __init__(
-        self, corpus: Corpus, counter: Counter, *, send_ids: bool, overhead: int | None, seed: int
-    ) -> None:
+    def __init__(self, corpus: Corpus, counter: Counter, *, send_ids: bool, overhead: int | None, seed: int) -> None:
         self.corpus, self._counter, self._overhead = corpus, counter, overhead
         self._random = random.Random(seed)
         self._ratio = FIRST_GUESS

@@ -121,9 +121,7 @@ def _unreachable(problem: httpx.HTTPError) -> str:
 def _model(state: ServerState, asked: str | None, base: str) -> str:
     if asked is not None:
         if state.models and asked not in state.models:
-            raise BadInput(
-                f"the server has no model {asked!r}", place=base, remedy=f"it has {', '.join(state.models)}"
-            )
+            raise BadInput(f"the server has no model {asked!r}", place=base, remedy=f"it has {', '.join(state.models)}")
         return asked
     if not state.models:
         raise BadInput("the server lists no models", place=base, remedy="name one with --model")

@@ -23,6 +23,11 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_folder(folder: Path) -> Files:
+    """The checkpoint in a folder.
+
+    Raises:
+        BadInput: there is no config.json, or a file cannot be read.
+    """
     config = folder / "config.json"
     if not config.is_file():
         raise BadInput("no config.json there", place=str(folder), remedy="give the folder that holds the checkpoint")

@@ -8,7 +8,7 @@ import msgspec
 from draftmark.errors import BadInput
 
 if TYPE_CHECKING:
-    from huggingface_hub.utils import SafetensorsRepoMetadata
+    from huggingface_hub.utils._safetensors import SafetensorsRepoMetadata
 
 BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,

@@ -22,7 +22,7 @@ _PREFIXES: Final = ("model.layers", "language_model.model.layers", "model.langua
 
 
 class Quantization(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` is None-like "none" for plain weights; `ignored` are patterns of modules that stay plain."""
+    """`name` is "none" for plain weights; `ignored` are patterns of modules that stay plain."""
 
     name: str
     weight_bits: float
@@ -65,7 +65,7 @@ def read_quantization(fields: Fields, beside: dict[str, Any] | None, dtype: str)
     if dtype not in PLAIN_BITS:
         raise BadInput(f"unknown dtype {dtype!r}", place=fields.place, remedy=f"known: {', '.join(PLAIN_BITS)}")
     values = fields.values.get("quantization_config") or fields.language().values.get("quantization_config")
-    if isinstance(values, dict):
+    if isinstance(values, dict) and values:
         return _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
     if beside is not None:
         values = dict(beside.get("quantization", {}))
@@ -91,7 +91,7 @@ def _of_config(fields: Fields, dtype: str) -> Quantization:
         return Quantization(name=method, weight_bits=bits + scales, dtype=dtype, ignored=ignored)
     if method == "compressed-tensors":
         return _compressed(fields, dtype, ignored)
-    if method == "modelopt":
+    if method == "modelopt" or (not method and fields.text("quant_algo")):
         return _modelopt(fields, dtype)
     raise BadInput(
         f"unknown quantization {method!r}",

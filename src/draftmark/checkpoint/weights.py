@@ -37,12 +37,9 @@ def from_tensors(tensors: tuple[Tensor, ...], layers: int, *, draft: bool = Fals
     sums: dict[tuple[WeightRole, int | None, str, WeightSplit], list[int]] = defaultdict(lambda: [0, 0])
     for tensor in tensors:
         role, layer = role_of(tensor.name, layers)
-        sums[("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))][
-            0
-        ] += tensor.bytes
-        sums[("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))][
-            1
-        ] += tensor.elements
+        key = ("draft" if draft and role != "vision" else role, layer, tensor.dtype, split_of(tensor.name, role))
+        sums[key][0] += tensor.bytes
+        sums[key][1] += tensor.elements
     return tuple(
         WeightGroup(role=role, layer=layer, bytes=Bytes(size), parameters=elements, dtype=dtype, split=split)
         for (role, layer, dtype, split), (size, elements) in sums.items()
@@ -57,8 +54,10 @@ def role_of(name: str, layers: int) -> tuple[WeightRole, int | None]:
     layer = int(match.group(1)) if match else None
     if _DRAFT.search(name) or (layer is not None and layer >= layers):
         return "draft", layer
-    role = next((role for role, pattern in _ROLES if pattern.search(name)), "other")
-    return role, layer
+    for role, pattern in _ROLES:
+        if pattern.search(name):
+            return role, layer
+    return "other", layer
 
 
 def split_of(name: str, role: WeightRole) -> WeightSplit:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import runs
+from draftmark.cli import plan, runs, serve, stop
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -19,8 +19,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(plan.plan)
 app.command()(runs.runs)
 app.command()(runs.export)
+app.command()(serve.serve)
+app.command()(stop.stop)
 
 
 def _version(wanted: bool) -> None:

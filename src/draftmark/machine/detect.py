@@ -2,6 +2,7 @@
 
 import platform
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,8 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Device, Machine
 from draftmark.machine.catalogue import catalogue, plain
 from draftmark.units import Bytes
+
+_CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +84,15 @@ def host() -> Device:
 
 
 def host_memory() -> Free:
-    """Memory of this host, and what of it could be taken now without swapping."""
+    """Memory of this host, and what of it this process could take now: within its control group, without swapping."""
     import psutil
 
     memory = psutil.virtual_memory()
-    return Free(total=Bytes(memory.total), free=Bytes(memory.available))
+    available = int(memory.available)
+    limit, used = _CGROUP / "memory.max", _CGROUP / "memory.current"
+    if limit.is_file() and (most := limit.read_text().strip()) != "max":
+        available = min(available, int(most) - int(used.read_text()))
+    return Free(total=Bytes(memory.total), free=Bytes(available))
 
 
 def processor() -> str:

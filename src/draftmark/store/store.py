@@ -96,9 +96,13 @@ class Store:
             started=time.time(),
         )
 
-    def set_handle(self, trial: int, handle: Handle) -> None:
-        """Keep how to find the engine again, as soon as it is started."""
-        self._update("trial", trial, handle=_json(handle))
+    def set_handle(self, trial: int, handle: Handle, log: str | None = None) -> None:
+        """Keep how to find the engine again, and its log, as soon as it is started."""
+        self._update("trial", trial, handle=_json(handle), **({"log": log} if log is not None else {}))
+
+    def set_environment(self, trial: int, environment: Environment) -> None:
+        """Keep what the engine itself said of its version and device."""
+        self._update("trial", trial, environment=_json(environment))
 
     def set_prediction(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
         """Keep what was predicted, before the measurement."""

@@ -19,7 +19,7 @@ LAYERS = (
     {"store"},
     {"planner", "diagnose", "explain"},
     {"serve", "sweep"},
-    {"tuner"},
+    {"tuner", "selftest"},
     {"report"},
     {"cli"},
     {"__main__"},

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from draftmark.physics.statistics import Estimate, estimate
+from draftmark.physics.statistics import Median, median_of
 from draftmark.sample import Point, Sample
 
 
@@ -10,12 +10,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A point's medians with intervals; None where the samples cannot tell. Seconds, tokens a second, tokens."""
 
     prompt_tokens: int | None
-    ttft: Estimate | None
-    prefill_rate: Estimate | None
-    decode_rate: Estimate | None
-    decode_time: Estimate | None
-    step_time: Estimate | None
-    tokens_a_step: Estimate | None
+    ttft: Median | None
+    prefill_rate: Median | None
+    decode_rate: Median | None
+    decode_time: Median | None
+    step_time: Median | None
+    tokens_a_step: Median | None
     decode_rate_bounds: tuple[float, float] | None
     """Where the tokens of the first chunk are unknown: the least and greatest rate that the counts allow."""
 
@@ -24,8 +24,8 @@ def figures(point: Point) -> Figures:
     """The figures of a point over its measured samples."""
     samples = point.measured
 
-    def over(name: str) -> Estimate | None:
-        return estimate([value for sample in samples if (value := getattr(sample, name)) is not None])
+    def over(name: str) -> Median | None:
+        return median_of([value for sample in samples if (value := getattr(sample, name)) is not None])
 
     return Figures(
         prompt_tokens=point.prompt_tokens,

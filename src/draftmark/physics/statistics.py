@@ -12,7 +12,7 @@ FEWEST_FOR_ORDER: Final = 6
 """With five values the widest order interval, least to greatest, holds the median with 93.75 % only."""
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Median(msgspec.Struct, frozen=True, kw_only=True):
     """A median of `count` values and its 95 % interval; `low` and `high` are None where one value cannot say."""
 
     value: float
@@ -29,7 +29,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.high - self.value, self.value - self.low) / abs(self.value)
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
+def median_of(values: Sequence[float]) -> Median | None:
     """Median and interval; None of nothing.
 
     From six values on the interval lies between two of the values themselves (binomial order statistics, no shape
@@ -40,16 +40,16 @@ def estimate(values: Sequence[float]) -> Estimate | None:
         return None
     middle, count = median(values), len(values)
     if count == 1:
-        return Estimate(value=middle, low=None, high=None, count=1, method="one value")
+        return Median(value=middle, low=None, high=None, count=1, method="one value")
     if count < FEWEST_FOR_ORDER:
         half = student_quantile(count - 1) * stdev(values) / math.sqrt(count)
         mean = fmean(values)
-        return Estimate(
+        return Median(
             value=middle, low=min(mean - half, middle), high=max(mean + half, middle), count=count, method="student"
         )
     rank = order_rank(count)
     ordered = sorted(values)
-    return Estimate(value=middle, low=ordered[rank], high=ordered[count - 1 - rank], count=count, method="order")
+    return Median(value=middle, low=ordered[rank], high=ordered[count - 1 - rank], count=count, method="order")
 
 
 def order_rank(count: int) -> int:

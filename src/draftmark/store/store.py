@@ -308,6 +308,9 @@ class Store:
             samples=tuple(msgspec.json.decode(body["body"], type=Sample) for body in bodies),
             invalid=row["invalid"],
             flags=msgspec.json.decode(row["flags"], type=tuple[str, ...]),
+            rate=row["rate"],
+            content=row["content"],
+            open=row["ended"] is None,
         )
         return PointRecord(id=row["id"], trial=row["trial"], finished=row["ended"] is not None, point=point)
 

@@ -140,14 +140,14 @@ class Measurement:
         return samples
 
     async def _batch(self, depth: int, concurrency: int, predicted: Seconds | None) -> tuple[Sample, ...]:
-        """One batch; where the server counted otherwise than asked, its prompts are recut and it is sent once more.
+        """One batch; where the server counted a text otherwise than asked, it is recut and all are sent once more.
 
         The first sending is kept as warm-up: its tokens are not those asked for.
         """
         prompts = tuple(self._maker.make(depth) for _ in range(concurrency))
         samples = await self._send(prompts, predicted)
         wrong = [sample for sample in samples if sample.prompt_tokens not in {None, depth}]
-        if not wrong or any(sample.error for sample in samples):
+        if not wrong or self._maker.sends_ids or any(sample.error for sample in samples):
             return samples
         prompts = tuple(
             prompt

@@ -56,7 +56,7 @@ class PromptMaker:
 
     def make(self, asked: int) -> Prompt:
         """A prompt that should count `asked` tokens, at a place of the corpus drawn by the seed."""
-        serial = f"[{self._random.getrandbits(40):010x}]\n"
+        serial = self._serial()
         return self._of_ids(asked, serial) if self._ids is not None else self._of_text(asked, serial)
 
     def document(self, longest: int) -> Prompt:
@@ -70,14 +70,21 @@ class PromptMaker:
         return self._fit(document.start, document.serial, asked)
 
     def correct(self, prompt: Prompt, *, asked: int, counted: int) -> Prompt:
-        """The prompt, counted by the server, with its end recut to `asked`, under a fresh beginning of its own."""
-        serial = f"[{self._random.getrandbits(40):010x}]\n"
-        difference = asked - counted
-        if prompt.ids is not None:
-            return self._of_ids(len(prompt.ids) + difference, serial)
+        """A text that the server counted, with its end recut to `asked`, under a fresh beginning.
+
+        The fresh beginning may count otherwise than the one it replaces; that is made up for at the end as well. It
+        is counted behind a dash, lest the counting put the new prompt's beginning into the server's prefix cache.
+        """
+        assert prompt.ids is None, "ids are as many as they are: a server that counts others is not to be corrected"
         self._ratio = len(prompt.text) / max(counted, 1)
-        characters = self._recut(prompt.start, prompt.characters, difference)
+        serial = self._serial()
+        head = self.corpus.window(prompt.start, min(ANCHOR, prompt.characters))
+        before, now = (self._counter.count(f"-\n{text}{head}", special=False) for text in (prompt.serial, serial))
+        characters = self._recut(prompt.start, prompt.characters, asked - counted + before - now)
         return self._text(prompt.start, characters, serial)
+
+    def _serial(self) -> str:
+        return f"[{self._random.getrandbits(40):010x}]\n"
 
     def _leading_special(self) -> tuple[int, ...]:
         """Ids that the server's tokenizer puts before a text (BOS)."""

@@ -1,6 +1,7 @@
 """The sweep: short depths first, every point kept before the next begins, and a stop when the server is lost."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from typing import Final
@@ -67,7 +68,7 @@ def check_depths(depths: tuple[int, ...]) -> None:
         raise BadInput("no depths are given", place="--depths", remedy="write them as in --depths 1k,4k,16k")
     if depths[0] < LEAST_TOKENS:
         raise BadInput(f"{depths[0]} tokens are too few", place="--depths", remedy=f"begin at {LEAST_TOKENS} or more")
-    for before, depth in zip(depths, depths[1:], strict=False):
+    for before, depth in itertools.pairwise(depths):
         if depth <= before:
             raise BadInput(
                 f"depths must increase, and {depth:,} follows {before:,}",

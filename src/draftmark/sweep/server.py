@@ -75,7 +75,7 @@ async def open_server(http: httpx.Client, client: Client, base: str, options: Op
     """
     state = server_state(http, base)
     model = _model(state, options.model, base)
-    dialect = await _dialect(client, state, model, options, base)
+    dialect = await _dialect(client, model, options, base)
     counter = _counter(http, base, model, options)
     if dialect.route == COMPLETIONS:
         sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(client, dialect, counter)
@@ -128,7 +128,7 @@ def _model(state: ServerState, asked: str | None, base: str) -> str:
     return state.models[0]
 
 
-async def _dialect(client: Client, state: ServerState, model: str, options: Options, base: str) -> Dialect:
+async def _dialect(client: Client, model: str, options: Options, base: str) -> Dialect:
     """Completions before chat where either may do: it takes token ids and adds no template."""
     routes: tuple[Route, ...] = {"auto": (COMPLETIONS, CHAT), "completions": (COMPLETIONS,), "chat": (CHAT,)}[
         options.api

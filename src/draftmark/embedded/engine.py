@@ -67,7 +67,7 @@ class Engine:
         self.loaded = loaded
         self.activity = "idle"
         """What the thread is doing, for the log where it fails."""
-        self._metrics = metrics
+        self.metrics = metrics
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._changed = threading.Condition()
@@ -126,7 +126,7 @@ class Engine:
                 if request.slab:
                     self.loaded.pool.release(request.slab)
                 reason = request.finish or "cancelled"
-                self._metrics.finished.labels(reason=reason).inc()
+                self.metrics.finished.labels(reason=reason).inc()
                 log.info("request=%d finished reason=%s output=%d", request.number, reason, len(request.output))
         self._running = [request for request in self._running if not request.over]
         self._waiting = deque(request for request in self._waiting if not request.over)
@@ -159,14 +159,14 @@ class Engine:
             request.prefilled += len(tokens)
             if request.prefilled < len(request.prompt):
                 return
-            self._metrics.prompt.inc(len(request.prompt))
+            self.metrics.prompt.inc(len(request.prompt))
         self._take(request, choose(logits, request.sampling, request.generator))
 
     def _take(self, request: Request, token: int) -> None:
         request.output.append(token)
-        self._metrics.generated.inc()
+        self.metrics.generated.inc()
         if len(request.output) == 1:
-            self._metrics.ttft.observe(time.monotonic() - request.arrived)
+            self.metrics.ttft.observe(time.monotonic() - request.arrived)
         if token in self.loaded.end_tokens and not request.ignore_eos:
             request.finish = "stop"
         elif len(request.output) == request.limit:

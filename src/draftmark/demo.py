@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from rich.console import RenderableType
@@ -19,22 +19,26 @@ from draftmark.explain import explain_run
 from draftmark.hardware import Machine
 from draftmark.machine.bandwidth import measure_host_bandwidth
 from draftmark.machine.detect import host, host_memory
-from draftmark.planner import Plan, plan
+from draftmark.planner import plan
 from draftmark.report.explain import explanation
 from draftmark.report.page import chapter, write_page
 from draftmark.report.plan import plan as plan_report
-from draftmark.report.serve import comparison
-from draftmark.report.sweep import point_row
-from draftmark.sample import Point
-from draftmark.serve import Place, Prediction, serve
-from draftmark.serve.kept import Kept
+from draftmark.report.serve import lasting
+from draftmark.report.serve import trial as trial_report
+from draftmark.report.sweep import sending
+from draftmark.report.sweep import sweep as sweep_report
+from draftmark.serve import Kept, Note, PhaseEntered, Place, Prediction, Started, serve
 from draftmark.store import Store
-from draftmark.sweep import Options, sweep
-from draftmark.trial import Environment
+from draftmark.sweep import Options, Sending, sweep
+from draftmark.sweep.keep import Keeper
+from draftmark.trial import Environment, Ready
 from draftmark.units import Tokens
 
 DEPTHS: Final = tuple(Tokens(depth) for depth in (256, 512, 1024, 2048, 3072, 4096))
 OUTPUT: Final = Tokens(24)
+REPEATS: Final = 5
+SECONDS: Final = 5.0
+"""Bounds for one depth, so that a busy machine does not take its time with noise."""
 MEMORY: Final = "512Mi"
 """What each engine may hold, so that the pool is the same on any machine that has this much."""
 SHAPES: Final = {
@@ -42,7 +46,12 @@ SHAPES: Final = {
     "mla": "latent attention, DeepSeek-V3's shape",
 }
 
-Tell = Callable[[RenderableType], None]
+
+class Tell(Protocol):
+    """Shows pieces of a report as they come."""
+
+    def __call__(self, *pieces: RenderableType) -> None:
+        """Show them."""
 
 
 class Demo(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +72,7 @@ def demo(folder: Path, *, tell: Tell) -> Demo:
         EngineFailed: the engine did not start, or died.
     """
     models = _write_models(folder, tell)
-    done = Demo(
-        folder=folder, store=folder / "demo.db", report=folder / "report.html", logs=folder / "logs", runs=()
-    )
+    done = Demo(folder=folder, store=folder / "demo.db", report=folder / "report.html", logs=folder / "logs", runs=())
     runs = []
     with Store(done.store) as store:
         for shape, words in SHAPES.items():
@@ -81,7 +88,9 @@ def demo(folder: Path, *, tell: Tell) -> Demo:
 @contextmanager
 def _run(store: Store, model: Path) -> Iterator[int]:
     """A run that is closed however it ends."""
-    environment = Environment(draftmark=__version__, engine="embedded", model=model.name, device=host().name)
+    environment = Environment(
+        draftmark=__version__, engine="embedded", engine_version=__version__, model=model.name, device=host().name
+    )
     run = store.begin_run("demo", ["demo"], environment)
     try:
         yield run
@@ -95,21 +104,38 @@ def _run(store: Store, model: Path) -> Iterator[int]:
 
 
 def _measure(store: Store, run: int, path: Path, logs: Path, tell: Tell) -> None:
+    """Predict, start, measure and explain one model."""
     model = load_model(str(path))
     store.describe_run(run, model=model, bandwidth=measure_host_bandwidth())
     wanted = Configuration(engine="embedded", model=str(path), device="cpu", flags=("--memory", MEMORY))
     predicted = plan(model, wanted, Machine(device=host(), count=1), free=host_memory().free)
-    tell(plan_report(predicted))
+    tell(*plan_report(predicted))
     prediction = Prediction(ledgers=predicted.ledgers, pool=predicted.pool)
-    with Kept(store, run, wanted, prediction) as trial:
-        server = trial.start(lambda progress: serve(wanted, place=Place(logs=logs), prediction=prediction, progress=progress))
-        tell(comparison(server.trial(server.outcome)))
-        tell(Text(point_row.heading()))
-        result = sweep(
-            server.url, DEPTHS, Options(output=OUTPUT), sink=recorder(store, run, trial.trial, tell), alive=server.alive
+
+    def progress(event: object) -> None:
+        if isinstance(event, Sending):
+            if event.repeat == 1:
+                tell(f"measuring at {sending(event)}")
+        elif isinstance(event, Started | PhaseEntered | Note):
+            tell(lasting(event) or "")
+
+    with Kept(store, run, wanted, prediction) as kept:
+        server = kept.start(
+            lambda listen: serve(wanted, place=Place(logs=logs), prediction=prediction, progress=listen), progress
         )
+        assert isinstance(server.outcome, Ready), "serve returns servers that are ready"
+        tell(trial_report(server.trial(server.outcome)))
+        result = sweep(
+            server.url,
+            DEPTHS,
+            Options(output=OUTPUT, most_repeats=REPEATS, point_seconds=SECONDS),
+            sink=Keeper(store, run, trial=kept.trial),
+            on_event=progress,
+            alive=lambda: server.check() is None,
+        )
+        tell(sweep_report(result))
     if result.stopped is not None:
-        raise EngineFailed(result.stopped, place=server.log_path)
+        raise EngineFailed(result.stopped, place=server.log_path, remedy="the log says more")
     tell(explanation(explain_run(store.export(run))))
 
 
@@ -120,10 +146,14 @@ def _write_models(folder: Path, tell: Tell) -> Path:
     try:
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot be written: {error.strerror}", place=str(folder), remedy="choose another --output") from error
+        raise BadInput(
+            f"cannot be written: {error.strerror}", place=str(folder), remedy="choose another --output"
+        ) from error
     done = subprocess.run(
         [sys.executable, "-m", "draftmark.embedded.tiny", str(models)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise BadInput(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no models were written", place="demo")
+        raise BadInput(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no models were written", place="demo"
+        )
     return models

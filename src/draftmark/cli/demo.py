@@ -9,7 +9,9 @@ from draftmark.cli.options import show
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for all that it writes.")] = Path("draftmark-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for all that it writes.")] = Path(
+        "draftmark-demo"
+    ),
 ) -> None:
     """Predict, start, measure, explain and report two tiny models on this machine's CPU."""
     from draftmark.demo import demo as run

@@ -1,6 +1,5 @@
 """`draftmark explain`: why decode costs what it costs."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer

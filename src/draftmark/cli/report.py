@@ -23,7 +23,7 @@ def report(
 
     loaded = load_model(model) if model is not None else None
     with open_store(store) as opened:
-        chosen = [opened.run(run).id for run in runs or [None]]
+        chosen = [opened.run(run).id for run in runs] if runs else [opened.run().id]
         chapters = [chapter(opened.export(run), model=loaded, gigabytes_per_second=bandwidth) for run in chosen]
     write_page(chapters, title=title, path=output)
     show(f"wrote {output}")

@@ -15,16 +15,16 @@ from draftmark.explain import Explanation, explain_run
 from draftmark.ledger import Difference, Entry, Ledger, compare
 from draftmark.model import Model
 from draftmark.physics.figures import figures
-from draftmark.physics.statistics import Estimate
+from draftmark.physics.statistics import Median
 from draftmark.report import plots, quantities
 from draftmark.report.explain import sentences
-from draftmark.report.findings import remedy_line
+from draftmark.report.findings import evidence_line, remedy_line
 from draftmark.sample import Point
 from draftmark.store import RunExport, TrialRecord
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One run with what was made of it; `explanation` is None where no valid point allows one, and `why_not` says so."""
+    """One run and its explanation, which is None where no valid point allows one; `why_not` then says so."""
 
     export: RunExport
     explanation: Explanation | None
@@ -71,6 +71,7 @@ def page(chapters: Sequence[Chapter], *, title: str) -> str:
     environment.filters["moment"] = _moment
     environment.filters["median"] = _median
     environment.filters["remedy"] = remedy_line
+    environment.filters["evidence"] = evidence_line
     template = environment.from_string(files("draftmark.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
     return template.render(
         title=title,
@@ -117,7 +118,7 @@ def drawings(chapter: Chapter) -> tuple[Markup, ...]:
         return ()
     points = measured_points(chapter.export)
     drawn = (plots.step_time, plots.decode_rate, plots.first_token)
-    return tuple(Markup(draw(chapter.explanation, points)) for draw in drawn)  # noqa: S704
+    return tuple(Markup(draw(chapter.explanation, points)) for draw in drawn)
 
 
 def _why(ledger: Ledger, account: str) -> str:
@@ -125,15 +126,15 @@ def _why(ledger: Ledger, account: str) -> str:
     return "; ".join(entry.why for entry in entries)
 
 
-def _median(estimate: Estimate | None, form: Callable[[float], str]) -> Markup:
+def _median(estimate: Median | None, form: Callable[[float], str]) -> Markup:
     """A median over its 95 % interval; what `form` writes of numbers needs no escaping."""
     if estimate is None:
         return Markup(quantities.UNKNOWN)
     if estimate.low is None or estimate.high is None:
-        return Markup(form(estimate.value))  # noqa: S704
+        return Markup(form(estimate.value))
     return Markup(
         f'{form(estimate.value)}<br><small class="soft">{form(estimate.low)} to {form(estimate.high)}</small>'
-    )  # noqa: S704
+    )
 
 
 def _moment(value: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import plan, runs, serve, stop, sweep
+from draftmark.cli import plan, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(plan.plan)
 app.command()(sweep.sweep)
+app.command()(selftest.selftest)
 app.command()(runs.runs)
 app.command()(runs.export)
 app.command()(serve.serve)

@@ -62,16 +62,19 @@ def role_of(name: str, layers: int) -> tuple[WeightRole, int | None]:
 
 def split_of(name: str, role: WeightRole) -> WeightSplit:
     """How tensor parallelism divides a tensor."""
-    if role in ("norm", "router", "other", "vision") or _REPLICATED.search(name):
+    if role in ("norm", "router", "other") or _REPLICATED.search(name):
         return "none"
     return "heads" if _KEY_VALUE.search(name) else "tensor"
 
 
 def from_sizes(
-    blocks: list[Block], *, vocabulary: int, hidden: int, tied: bool, quantization: Quantization
+    blocks: list[Block], *, vocabulary: int, hidden: int, tied: bool, vision: int, quantization: Quantization
 ) -> tuple[WeightGroup, ...]:
-    """Weights worked out from sizes: what a config alone can tell. Vision towers and draft layers are not in it."""
-    groups = [_group("embedding", None, vocabulary * hidden, quantization)]
+    """Weights worked out from sizes: what a config alone can tell. Draft layers are not in it."""
+    groups = [
+        _group("embedding", None, vocabulary * hidden, quantization),
+        _group("vision", None, vision, quantization),
+    ]
     for layer, block in enumerate(blocks):
         latent = isinstance(block.mixer, Mla)
         groups += [

@@ -6,14 +6,23 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
 from draftmark.planner.outcome import Plan
+from draftmark.planner.sglang import predict as sglang
+from draftmark.planner.vllm import predict as vllm
 from draftmark.units import Bytes
 
 
-def plan(model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None = None) -> Plan:
+def plan(
+    model: Model,
+    configuration: Configuration,
+    machine: Machine,
+    *,
+    free: Bytes | None = None,
+    draft: Model | None = None,
+) -> Plan:
     """Predict what an engine will make of `configuration` on `machine`.
 
     `free` is the memory that can be taken now, where it was measured; on a GPU that nobody uses it follows from the
-    catalogue.
+    catalogue. `draft` is the draft model where speculation uses one of its own.
 
     Raises:
         BadInput: the configuration cannot work, or the engine cannot serve the model.
@@ -21,7 +30,9 @@ def plan(model: Model, configuration: Configuration, machine: Machine, *, free: 
     check_context(model, configuration)
     if configuration.engine == "embedded":
         return embedded.predict(model, configuration, machine, free=free)
-    raise BadInput(f"no arithmetic for engine {configuration.engine!r}", place="--engine", remedy="use embedded")
+    if configuration.engine == "sglang":
+        return sglang.predict(model, configuration, machine, free=free, draft=draft)
+    return vllm.predict(model, configuration, machine, free=free, draft=draft)
 
 
 def check_context(model: Model, configuration: Configuration) -> None:

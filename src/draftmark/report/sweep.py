@@ -39,7 +39,7 @@ def points(measured: Sequence[Point], refusals: Sequence[Refusal] = ()) -> Rende
     """One row a point; what limits or invalidates it, and depths that were not sent, in words under the table."""
     streams = any(point.concurrency > 1 for point in measured)
     table = Table()
-    for name in ("streams", *_COLUMNS) if streams else _COLUMNS:
+    for name in ("streams", *_COLUMNS[:5], "all tok/s", *_COLUMNS[5:]) if streams else _COLUMNS:
         table.add_column(name, justify="left" if name == "note" else "right", no_wrap=True)
     notes: dict[str, int] = {}
     for point in measured:

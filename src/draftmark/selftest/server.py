@@ -48,7 +48,18 @@ class Pretence:
         self.log: list[Truth] = []
         self.requests = 0
         self.preempted = 0
-        self.started = time.time()
+        self.counted = {"prompt_tokens": 0, "generation_tokens": 0, "prefix_cache_hits": 0}
+
+    def metrics(self) -> str:
+        """Prometheus text, with vLLM's names."""
+        totals = self.counted | {"num_preemptions": self.preempted}
+        return "".join(f"vllm:{name}_total {total}\n" for name, total in totals.items())
+
+    def count(self, answer: Answer) -> None:
+        """Add a request to the counters, which never lie."""
+        self.counted["prompt_tokens"] += answer.prompt_tokens
+        self.counted["generation_tokens"] += answer.output
+        self.counted["prefix_cache_hits"] += answer.cached_tokens or 0
 
     def fault(self) -> Fault | None:
         """The fault of the request that just came, if it is its turn."""
@@ -213,8 +224,8 @@ class Connection(asyncio.Protocol):
         elif path == "/reset_prefix_cache":
             pretence.cache.flush()
             self.reply({})
-        elif path == "/metrics":
-            self.reply(f"vllm:num_preemptions_total {pretence.preempted}\n", kind="text/plain")
+        elif path == "/metrics" and setup.metrics:
+            self.reply(pretence.metrics(), kind="text/plain")
         elif path == "/tokenize" and setup.tokenize:
             body = msgspec.json.decode(bytes(self.body))
             ids = self._ids(body["prompt"], special=body.get("add_special_tokens", True))
@@ -283,6 +294,7 @@ class Connection(asyncio.Protocol):
             return
         truth = Truth(seed=body.get("seed"), prompt_tokens=len(ids), received=received, scheduled_ttft=ttft, step=step)
         self.pretence.log.append(truth)
+        self.pretence.count(msgspec.structs.replace(answer, cached_tokens=cached))
         self.transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )

@@ -10,6 +10,7 @@ from draftmark.sample import Mode, Point
 from draftmark.sweep.corpus import Content
 from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.fit import Refusal
+from draftmark.sweep.overhead import Overhead
 from draftmark.units import Seconds, Tokens
 
 
@@ -35,6 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """No further repeat begins at a depth after this long."""
     first_patience: float = 900.0
     """Seconds that the first depth's first token may take; later ones are judged by the depths before."""
+    stall: float = 60.0
+    """Seconds that a stream which has begun may pause."""
     api_key: str | None = None
     insecure: bool = False
 
@@ -48,6 +51,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     sends_ids: bool
     seed: int
     refusals: tuple[Refusal, ...]
+    overhead: Overhead
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     state: ServerState
     dialect: Dialect
     seed: int
+    overhead: Overhead
     points: tuple[Point, ...]
     refusals: tuple[Refusal, ...]
     stopped: str | None = None

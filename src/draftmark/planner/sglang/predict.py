@@ -167,7 +167,7 @@ def ledger(one: Rank, model: Model, full: Configuration, machine: Machine, rules
     table = request_table(running, context, full)
     why = f"({running:,} running requests + 1) x {context:,} tokens of context x 4 B, outside the budget"
     entries.append(Entry(account="request tables", bytes=Bytes(table), why=why))
-    captured = terms.graphs(full)
+    captured = terms.graphs(model, full)
     if captured is not None:
         entries.append(Entry(account="graphs", bytes=captured.bytes, why=captured.why))
     step = terms.activations(model, full)
@@ -219,7 +219,7 @@ def risks(worst: Rank, found: Ledger, model: Model, full: Configuration) -> tupl
             why=f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction",
         ),
     ]
-    step, rows, captured = terms.activations(model, full), terms.logits(model, full), terms.graphs(full)
+    step, rows, captured = terms.activations(model, full), terms.logits(model, full), terms.graphs(model, full)
     passing = [step, rows]
     left = float(found.free + step.bytes + rows.bytes)
     if captured is not None:

@@ -5,7 +5,9 @@ from typing import Final
 from draftmark.configuration import Configuration
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
+from draftmark.planner.sglang.defaults import captures_prefill, latent
 from draftmark.planner.sglang.flags import has_flag
+from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.terms import Term
 from draftmark.units import GIB, MIB, Bytes
 
@@ -84,13 +86,6 @@ def step_elements(model: Model, ranks: int) -> float:
     return 4 * model.hidden_size + wide + heads
 
 
-def captures_prefill(model: Model, configuration: Configuration) -> bool:
-    """Whether prefill runs in graphs, whose memory then holds a step's activations; latent attention did not."""
-    off = ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph")
-    latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)
-    return configuration.graphs and not latent and not any(has_flag(configuration, flag) for flag in off)
-
-
 def step(model: Model, configuration: Configuration) -> tuple[float, str]:
     """Bytes of one prefill step, and how they come about."""
     chunk = configuration.chunk if (configuration.chunk or 0) > 0 else 16_384
@@ -98,19 +93,19 @@ def step(model: Model, configuration: Configuration) -> tuple[float, str]:
     return STEP * 2 * (chunk or 0) * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
 
 
-def graphs(model: Model, configuration: Configuration) -> Term | None:
+def graphs(model: Model, configuration: Configuration, rules: Rules) -> Term | None:
     """Captured graphs: decode by batch, prefill by one step's activations."""
     if not configuration.graphs:
         return None
     draft = configuration.speculative
-    each = LATENT_DECODE if any(isinstance(layer.mixer, Mla) for layer in model.layers) else 0.0
+    each = LATENT_DECODE if latent(model) else 0.0
     per_batch = DECODE * (2.0 * (draft.draft_tokens or 1) if draft is not None else 1.0)
     decode = per_batch * (configuration.graph_batch or 0) + each
     why = f"{per_batch / MIB:.1f} MiB x {configuration.graph_batch} decode batches"
     if each:
         why += f" + {each / GIB:.1f} GiB with latent attention"
     size, deviation = decode, 0.4 * decode
-    if captures_prefill(model, configuration):
+    if captures_prefill(model, configuration, rules):
         wide, how = step(model, configuration)
         size += wide + PREFILL_FIXED
         deviation += 0.3 * wide
@@ -118,10 +113,10 @@ def graphs(model: Model, configuration: Configuration) -> Term | None:
     return Term(bytes=Bytes(round(size)), deviation=deviation, why=why)
 
 
-def activations(model: Model, configuration: Configuration) -> Term:
+def activations(model: Model, configuration: Configuration, rules: Rules) -> Term:
     """One prefill step's peak beyond what captured prefill holds already."""
     size, how = step(model, configuration)
-    if captures_prefill(model, configuration):
+    if captures_prefill(model, configuration, rules):
         kept = 0.1 * size
         return Term(bytes=Bytes(round(kept)), deviation=kept, why=f"a tenth of {how}; the rest lies in the graphs")
     return Term(bytes=Bytes(round(size)), deviation=0.35 * size, why=how)

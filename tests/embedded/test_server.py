@@ -154,6 +154,13 @@ def test_refusals(client: httpx.Client, path: str, body: Any, status: int, says:
     assert all(word in error["message"] for word in says), error["message"]
 
 
+def test_a_stream_is_refused_before_it_begins(client: httpx.Client) -> None:
+    for wrong in ({"max_tokens": 9000}, {"temperature": 9}):
+        answer = client.post("/v1/completions", json={"prompt": PROMPT, "stream": True, **wrong})
+        assert answer.status_code == 400
+        assert answer.headers["content-type"] == "application/json"
+
+
 def test_a_body_that_is_not_json(client: httpx.Client) -> None:
     answer = client.post("/v1/completions", content=b"{")
     assert answer.status_code == 400

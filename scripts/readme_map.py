@@ -1,6 +1,6 @@
 """Write the README's map of the source from the modules' own first lines; with --check, only say whether it is true.
 
-    python scripts/readme_map.py [--check]
+python scripts/readme_map.py [--check]
 """
 
 import ast

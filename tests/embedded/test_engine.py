@@ -69,7 +69,7 @@ def test_cancelling_gives_the_tokens_back(lively: dict[str, Any], running_first:
         if running_first:
             engine.submit(second)
             wait_for(lambda: waiting(engine) == 1)
-        engine.cancel(second)
+        engine.cancel(second, reason="cancelled")
         wait_for(lambda: waiting(engine) + running(engine) == (1 if running_first else 0))
         assert loaded.pool.used == (210 if running_first else 0)
         if running_first:

@@ -6,6 +6,8 @@ import shutil
 import signal
 import socket
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -17,7 +19,7 @@ from transformers import MambaConfig
 from draftmark.embedded import tiny
 from draftmark.embedded.api import Api
 from draftmark.embedded.metrics import Metrics
-from tests.embedded.process import finished, server
+from tests.embedded.process import finished, server, start
 
 pytestmark = pytest.mark.engine
 
@@ -40,6 +42,28 @@ def test_a_signal_ends_it_cleanly(checkpoints: Path, tmp_path: Path, how: signal
     log = running.log.read_text()
     assert "phase=stopping" in log
     assert "Traceback" not in log
+
+
+def test_whole_replies_are_refused_when_it_ends(checkpoints: Path, tmp_path: Path) -> None:
+    arguments = ("--model", str(checkpoints / "gqa"), "--memory", "256Mi", "--device", "cpu")
+    with server(tmp_path / "log", *arguments) as running, ThreadPoolExecutor() as pool:
+        body = {"prompt": [11] * 10, "max_tokens": 8000, "ignore_eos": True}
+        answer = pool.submit(httpx.post, f"{running.url}/v1/completions", json=body, timeout=60)
+        while "admitted" not in running.log.read_text():
+            time.sleep(0.01)
+        assert running.end() == 0
+        assert answer.result().status_code == 503
+    assert "Traceback" not in running.log.read_text()
+
+
+def test_a_signal_while_it_loads(checkpoints: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start(log, "--model", str(checkpoints / "gqa"), "--port", "0", "--memory", "256Mi", "--device", "cpu")
+    while " start " not in log.read_text() and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(60) == 0
+    assert "phase=stopping" in log.read_text()
 
 
 def test_memory_at_each_phase_and_the_pool_by_the_formula(checkpoints: Path, tmp_path: Path) -> None:
@@ -171,9 +195,9 @@ def test_it_is_not_healthy_while_it_loads() -> None:
     async def ask() -> list[int]:
         transport = httpx.ASGITransport(app=api.application())
         async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
-            answers = [await client.get(path) for path in ("/health", "/v1/models", "/server_info")]
+            answers = [await client.get(path) for path in ("/health", "/v1/models", "/server_info", "/metrics")]
             answers.append(await client.post("/v1/completions", json={"prompt": "x"}))
         assert all("loaded" in answer.json()["error"]["message"] for answer in answers)
         return [answer.status_code for answer in answers]
 
-    assert asyncio.run(ask()) == [503] * 4
+    assert asyncio.run(ask()) == [503] * 5

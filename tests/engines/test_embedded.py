@@ -86,6 +86,27 @@ def test_its_ledger_adds_up_and_names_what_it_cannot_explain() -> None:
     assert (pool.tokens, pool.bytes, pool.page) == (37272, 305332224, 1)
 
 
+def test_a_gpu_has_memory_taken_before_and_activations() -> None:
+    observations, phases = read("cuda-ready.log")
+    assert phases == ["init", "weights", "pool", "warm-up", "ready", "stopping"]
+    (ledger,) = ADAPTER.ledgers(observations)
+    assert {entry.account: entry.bytes for entry in ledger.entries} == {
+        "context": 150109880320 - 148909916160,
+        "weights": 16786688,
+        "pool": 1073741824,
+        "activations": 1942016,
+        "unexplained": 121780480,
+        "free": 147695665152,
+    }
+
+
+def test_out_of_memory_on_a_gpu_is_placed_in_the_warm_up() -> None:
+    observations, phases = read("cuda-oom.log")
+    assert phases[-1] == "warm-up"
+    tried = next(found for found in observations if found.quantity == "tried")
+    assert (tried.value, tried.phase) == (20 * 1024**2, "warm-up")
+
+
 def test_out_of_memory_in_prefill_is_placed_there() -> None:
     observations, phases = read("oom-prefill.log")
     assert phases == ["init", "weights", "pool", "warm-up", "ready", "prefill"]

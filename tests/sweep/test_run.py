@@ -48,7 +48,7 @@ def test_stamps_and_counts_in_every_shape(server: GroundTruth, shape: Shape) -> 
     stamps = [sample.sent + arrival.at for arrival in sample.arrivals]
     late = [stamp - sent for stamp, (sent, _) in zip(stamps, truth.sends, strict=True)]
     assert min(late) >= 0, "nothing arrives before it is sent"
-    assert median(late) < 0.02
+    assert median(late) < 0.25
     if shape == "no usage":
         assert sample.decode_rate is None
         assert result.points[0].flags
@@ -213,3 +213,22 @@ def test_streams_together(server: GroundTruth) -> None:
     assert shown.decode_rate is not None
     assert shown.decode_rate.count == 2, "requests sent together are one value"
     assert shown.total_rate.value == pytest.approx(4 * shown.decode_rate.value, rel=0.25)
+
+
+def test_requests_at_a_rate_count_from_when_they_were_due(server: GroundTruth) -> None:
+    server.control(Setup(pace=Pace(first=0.02, step=0.001)))
+    options = msgspec.structs.replace(QUICK, rates=(40.0,), requests=12)
+    (point,) = sweep(server.url, (100,), options, sink=nothing).points
+    assert point.invalid is None
+    assert len({sample.due for sample in point.measured}) == 12
+    assert all(sample.sent >= sample.due for sample in point.measured)
+    shown = figures(point)
+    assert shown.ttft is not None
+    assert shown.ttft_due is not None
+    assert shown.ttft_due.value >= shown.ttft.value
+
+
+def test_sanity_is_asked_for(server: GroundTruth) -> None:
+    (point,) = sweep(server.url, (1000,), msgspec.structs.replace(QUICK, sanity=True), sink=nothing).points
+    assert point.invalid is None
+    assert any("planted fact is not found even here" in flag for flag in point.flags)

@@ -99,7 +99,7 @@ def mamba2(fields: Fields) -> Block:
         kind="mamba2",
         convolution_elements=channels * (kernel - 1),
         state_elements=inner * state,
-        state_dtype=fields.text("mamba_ssm_cache_dtype"),
+        state_dtype=fields.text("mamba_ssm_cache_dtype") or "float32",
         convolution_taps=kernel - 1,
     )
     projections = hidden * (inner + channels + heads) + inner * hidden

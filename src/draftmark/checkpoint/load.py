@@ -86,6 +86,7 @@ def read_model(files: Files) -> Model:
             vocabulary=vocabulary,
             hidden=hidden,
             tied=tied,
+            head=fields.maybe_integer("draft_vocab_size") or vocabulary,
             vision=_vision_parameters(outer),
             quantization=quantization,
         )

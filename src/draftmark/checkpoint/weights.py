@@ -68,9 +68,19 @@ def split_of(name: str, role: WeightRole) -> WeightSplit:
 
 
 def from_sizes(
-    blocks: list[Block], *, vocabulary: int, hidden: int, tied: bool, vision: int, quantization: Quantization
+    blocks: list[Block],
+    *,
+    vocabulary: int,
+    head: int,
+    hidden: int,
+    tied: bool,
+    vision: int,
+    quantization: Quantization,
 ) -> tuple[WeightGroup, ...]:
-    """Weights worked out from sizes: what a config alone can tell. Draft layers are not in it."""
+    """Weights worked out from sizes: what a config alone can tell. Draft layers are not in it.
+
+    `head` is the number of entries of the output head: EAGLE drafts have fewer than the vocabulary.
+    """
     groups = [
         _group("embedding", None, vocabulary * hidden, quantization),
         _group("vision", None, vision, quantization),
@@ -88,7 +98,7 @@ def from_sizes(
             _group("norm", layer, block.norm, quantization, split="none"),
         ]
     if not tied:
-        groups.append(_group("head", None, vocabulary * hidden, quantization))
+        groups.append(_group("head", None, head * hidden, quantization))
     return tuple(group for group in groups if group.parameters)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import diagnose, plan, runs, serve, stop, sweep
+from draftmark.cli import demo, diagnose, explain, plan, report, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -20,12 +20,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan.plan)
-app.command()(sweep.sweep)
-app.command()(runs.runs)
-app.command()(runs.export)
 app.command()(serve.serve)
 app.command()(stop.stop)
 app.command()(diagnose.diagnose)
+app.command()(sweep.sweep)
+app.command()(explain.explain)
+app.command()(report.report)
+app.command()(runs.runs)
+app.command()(runs.export)
+app.command()(selftest.selftest)
+app.command()(demo.demo)
 
 
 def _version(wanted: bool) -> None:

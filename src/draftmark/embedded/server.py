@@ -27,7 +27,7 @@ from draftmark.errors import BadInput
 
 log: Final = logging.getLogger("draftmark.embedded")
 
-GRACE: Final = 5.0
+GRACE: Final = 2.0
 """Seconds for open replies, and for the turn in progress, once the process is told to end."""
 SWITCH: Final = 0.0005
 """Seconds after which a thread gives way: replies leave promptly beside a busy engine."""

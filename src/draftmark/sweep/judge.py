@@ -16,6 +16,8 @@ AGREEMENT: Final = 0.02
 """Share by which the server's counters may differ from the usage of the requests."""
 LATE: Final = 0.1
 """Share of a step by which this client may be late before a reader is told."""
+SENT_LATE: Final = 0.01
+"""Seconds after it was due when a request counts as late."""
 BUSY: Final = 0.2
 """Share of its time that this client may spend on stamping before a reader is told."""
 
@@ -70,6 +72,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
             _traffic_flag(batches),
             _step_flag(batches),
             self._client_flag(point, batches),
+            _late_flag(point),
         )
         return tuple(flag for flag in found if flag is not None)
 
@@ -110,6 +113,16 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
         if late > max(LATE * step.value, 0.003):
             return f"this machine is busy: the client woke up to {late * 1000:.0f} ms late"
         return None
+
+
+def _late_flag(point: Point) -> str | None:
+    """Under a rate, requests that were not sent when they were due would hide the waiting that they cause."""
+    if point.rate is None:
+        return None
+    late = [sample.sent - sample.due for sample in point.measured if sample.sent - sample.due > SENT_LATE]
+    if not late:
+        return None
+    return f"{len(late)} requests were sent up to {max(late) * 1000:.0f} ms after they were due"
 
 
 def _requests(batches: tuple[Batch, ...]) -> int:

@@ -19,6 +19,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     output: Tokens = Tokens(32)
     concurrency: tuple[int, ...] = (1,)
+    rates: tuple[float, ...] = ()
+    """Requests a second that come whether or not others have ended; where given, concurrency is not swept."""
+    requests: int = 20
+    """Requests at each rate."""
     mode: Mode = "cold"
     api: Literal["auto", "completions", "chat"] = "auto"
     model: str | None = None
@@ -38,6 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the first depth's first token may take; later ones are judged by the depths before."""
     stall: float = 60.0
     """Seconds that a stream which has begun may pause."""
+    sanity: bool = False
+    """Ask for a planted fact at each depth and look at what comes."""
     api_key: str | None = None
     insecure: bool = False
 
@@ -59,6 +65,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: Tokens
     concurrency: int
+    rate: float | None
     repeat: int
     predicted: Seconds | None
 

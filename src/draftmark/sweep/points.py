@@ -1,5 +1,6 @@
 """Measuring: one depth after the other, each repeated until its interval is narrow enough."""
 
+import random
 import time
 from collections.abc import Callable
 from typing import Final
@@ -9,6 +10,7 @@ import msgspec
 
 from draftmark.physics.figures import figures
 from draftmark.sample import Point, Sample
+from draftmark.sweep import sanity
 from draftmark.sweep.corpus import Corpus, file_corpus, python_corpus
 from draftmark.sweep.fit import Refusal, predicted_prefill, refusal
 from draftmark.sweep.judge import Judge
@@ -26,25 +28,35 @@ LEAST_PATIENCE: Final = 30.0
 """Seconds: a first token is waited for three times as long as predicted, and this long at least."""
 
 
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured together: a depth, and how many requests come at once or a second."""
+
+    depth: int
+    concurrency: int
+    rate: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Points to measure, in order, and depths that are not sent."""
 
-    points: tuple[tuple[int, int], ...]
-    """Concurrency and depth."""
+    cells: tuple[Cell, ...]
     refusals: tuple[Refusal, ...]
 
 
 def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
-    """Fewer requests at once before more, and shorter depths before longer, without what cannot fit."""
-    points, refusals = [], []
-    for concurrency in sorted(set(options.concurrency)):
+    """Fewer requests at once (or a second) before more, and shorter depths before longer, without what cannot fit."""
+    loads: list[tuple[int, float | None]] = [(concurrency, None) for concurrency in sorted(set(options.concurrency))]
+    if options.rates:
+        loads = [(1, rate) for rate in sorted(set(options.rates))]
+    cells, refusals = [], []
+    for concurrency, rate in loads:
         for depth in depths:
             refused = refusal(server.state, depth, output=options.output, concurrency=concurrency)
             if refused is None:
-                points.append((concurrency, depth))
+                cells.append(Cell(depth=depth, concurrency=concurrency, rate=rate))
             else:
                 refusals.append(refused)
-    return Plan(points=tuple(points), refusals=tuple(refusals))
+    return Plan(cells=tuple(cells), refusals=tuple(refusals))
 
 
 def text(options: Options, plan: Plan, seed: int) -> Corpus:
@@ -53,7 +65,7 @@ def text(options: Options, plan: Plan, seed: int) -> Corpus:
     Raises:
         BadInput: there is not enough.
     """
-    characters = max((depth for _, depth in plan.points), default=1) * CHARACTERS_A_TOKEN
+    characters = max((cell.depth for cell in plan.cells), default=1) * CHARACTERS_A_TOKEN
     if options.texts:
         return file_corpus(options.texts, characters=characters)
     return python_corpus(options.content, characters=characters, seed=seed)
@@ -87,6 +99,7 @@ class Measurement:
         )
         self._documents: list[Prompt] = []
         self._prefills: list[tuple[int, float]] = []
+        self._first_sanity: sanity.Sanity | None = None
         self._warmed = options.warm_up == 0
 
     async def run(self, finished: tuple[Point, ...]) -> Sweep:
@@ -94,10 +107,9 @@ class Measurement:
         self._tell(self._started())
         kept = {_key(point): point for point in finished if point.invalid is None and not point.open}
         points: list[Point] = []
-        for concurrency, depth in self._plan.points:
-            known = kept.get((depth, self._options.output, concurrency, self._options.mode))
+        for cell in self._plan.cells:
             try:
-                point = known or await self._point(depth, concurrency)
+                point = kept.get(_cell_key(cell, self._options)) or await self._point(cell)
             except httpx.HTTPError as problem:
                 return self._result(points, f"dead: the server no longer answers ({problem})")
             points.append(point)
@@ -107,20 +119,31 @@ class Measurement:
                 return self._result(points, lost)
         return self._result(points, None)
 
-    async def _point(self, depth: int, concurrency: int) -> Point:
-        """Batches at one depth until the interval is narrow, an error ends it, or its time is up."""
+    async def _point(self, cell: Cell) -> Point:
+        """Batches of one cell until the interval is narrow, an error ends it, or its time is up."""
         began = time.monotonic()
-        samples = await self._warm_up(depth)
+        samples = await self._warm_up(cell.depth)
         batches: tuple[Batch, ...] = ()
         while True:
-            more, batch = await self._batch(depth, concurrency, repeat=len(batches) + 1)
+            more, batch = await self._batch(cell, repeat=len(batches) + 1)
             samples += more
             batches += (batch,)
-            point = self._judged(depth, concurrency, samples, batches)
+            point = self._judged(cell, samples, batches)
             if point.invalid is not None or self._enough(point, len(batches), time.monotonic() - began):
+                point = self._sane(point)
                 self._keep(point)
                 return point
             self._keep(msgspec.structs.replace(point, open=True))
+
+    def _sane(self, point: Point) -> Point:
+        """With what is said of the output at this depth, where that was asked for."""
+        if not self._options.sanity or point.invalid is not None or point.concurrency > 1:
+            return point
+        patience = self._patience(point.asked)
+        seen = sanity.ask(self._server, self._maker, point.asked, seed=self._seed, patience=patience)
+        self._first_sanity = self._first_sanity or seen
+        said = sanity.flag(seen, self._first_sanity)
+        return msgspec.structs.replace(point, flags=(*point.flags, said)) if said else point
 
     def _keep(self, point: Point) -> None:
         self._sink(point)
@@ -135,44 +158,69 @@ class Measurement:
             self._warmed = len(samples) >= self._options.warm_up or any(sample.error for sample in samples)
         return samples
 
-    async def _batch(self, depth: int, concurrency: int, *, repeat: int) -> tuple[tuple[Sample, ...], Batch]:
+    async def _batch(self, cell: Cell, *, repeat: int) -> tuple[tuple[Sample, ...], Batch]:
         """One batch and all samples; where the server counted a text otherwise than asked, it is recut and sent again.
 
         The first sending is kept as warm-up: its tokens are not those asked for.
         """
-        predicted = predicted_prefill(tuple(self._prefills), depth * concurrency)
-        self._tell(Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted))
-        patience = self._options.first_patience
-        if predicted is not None:
-            patience = max(TIMES_PREDICTED * predicted, LEAST_PATIENCE)
-        prompts = self._prompts(depth, concurrency)
-        batch = await self._sender.batch(prompts, patience=patience)
+        work = cell.depth * cell.concurrency
+        self._tell(
+            Sending(
+                asked=Tokens(cell.depth),
+                concurrency=cell.concurrency,
+                rate=cell.rate,
+                repeat=repeat,
+                predicted=predicted_prefill(tuple(self._prefills), work),
+            )
+        )
+        due = self._due(cell)
+        prompts = self._prompts(cell.depth, max(cell.concurrency, len(due)))
+        patience = self._patience(work) * (len(due) or 1)
+        batch = await self._sender.batch(prompts, patience=patience, due=due)
         counts = [sample.prompt_tokens for sample in batch.samples]
-        right = all(count in {None, depth} for count in counts)
+        right = all(count in {None, cell.depth} for count in counts)
         if right or self._maker.sends_ids or any(sample.error for sample in batch.samples):
             return batch.samples, batch
         cold = self._options.mode == "cold"
         prompts = tuple(
-            prompt if count is None else self._maker.correct(prompt, asked=depth, counted=count, fresh=cold)
+            prompt if count is None else self._maker.correct(prompt, asked=cell.depth, counted=count, fresh=cold)
             for prompt, count in zip(prompts, counts, strict=True)
         )
-        again = await self._sender.batch(prompts, patience=patience)
+        again = await self._sender.batch(prompts, patience=patience, due=due)
         return _as_warm_up(batch.samples) + again.samples, again
 
-    def _prompts(self, depth: int, concurrency: int) -> tuple[Prompt, ...]:
+    def _due(self, cell: Cell) -> tuple[float, ...]:
+        """Moments of a Poisson process at the cell's rate, fixed beforehand; none where requests go together."""
+        if cell.rate is None:
+            return ()
+        order = random.Random(self._seed + cell.depth)
+        moments = [0.0]
+        while len(moments) < self._options.requests:
+            moments.append(moments[-1] + order.expovariate(cell.rate))
+        return tuple(moments)
+
+    def _patience(self, tokens: int) -> float:
+        """Seconds that a first token behind so many prompt tokens may take."""
+        predicted = predicted_prefill(tuple(self._prefills), tokens)
+        if predicted is None:
+            return self._options.first_patience
+        return max(TIMES_PREDICTED * predicted, LEAST_PATIENCE)
+
+    def _prompts(self, depth: int, count: int) -> tuple[Prompt, ...]:
         """New prompts; in warm mode the beginnings of documents that serve all depths, one a stream."""
         if self._options.mode == "cold":
-            return tuple(self._maker.make(depth) for _ in range(concurrency))
-        deepest = max(planned for _, planned in self._plan.points)
-        while len(self._documents) < concurrency:
+            return tuple(self._maker.make(depth) for _ in range(count))
+        deepest = max(cell.depth for cell in self._plan.cells)
+        while len(self._documents) < count:
             self._documents.append(self._maker.make(deepest))
-        return tuple(self._maker.shorten(document, depth) for document in self._documents[:concurrency])
+        return tuple(self._maker.shorten(document, depth) for document in self._documents[:count])
 
-    def _judged(self, depth: int, concurrency: int, samples: tuple[Sample, ...], batches: tuple[Batch, ...]) -> Point:
+    def _judged(self, cell: Cell, samples: tuple[Sample, ...], batches: tuple[Batch, ...]) -> Point:
         point = Point(
-            asked=Tokens(depth),
+            asked=Tokens(cell.depth),
             output=self._options.output,
-            concurrency=concurrency,
+            concurrency=cell.concurrency,
+            rate=cell.rate,
             samples=samples,
             mode=self._options.mode,
             content=self._corpus.content,
@@ -182,7 +230,7 @@ class Measurement:
         )
 
     def _enough(self, point: Point, repeats: int, spent: float) -> bool:
-        if repeats >= self._options.most_repeats or spent >= self._options.point_seconds:
+        if point.rate is not None or repeats >= self._options.most_repeats or spent >= self._options.point_seconds:
             return True
         if repeats < self._options.repeats:
             return False
@@ -192,7 +240,7 @@ class Measurement:
     def _learn(self, point: Point) -> None:
         """Prefills of known length tell how long longer ones will take."""
         ttft = figures(point).ttft
-        if point.invalid is None and ttft is not None and self._options.mode == "cold":
+        if point.invalid is None and point.rate is None and ttft is not None and self._options.mode == "cold":
             self._prefills.append((point.asked * point.concurrency, ttft.value))
 
     def _started(self) -> Started:
@@ -223,5 +271,9 @@ def _as_warm_up(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     return tuple(msgspec.structs.replace(sample, warm_up=True) for sample in samples)
 
 
-def _key(point: Point) -> tuple[int, int, int, str]:
-    return point.asked, point.output, point.concurrency, point.mode
+def _key(point: Point) -> tuple[object, ...]:
+    return point.asked, point.output, point.concurrency, point.rate, point.mode
+
+
+def _cell_key(cell: Cell, options: Options) -> tuple[object, ...]:
+    return cell.depth, options.output, cell.concurrency, cell.rate, options.mode

@@ -59,6 +59,12 @@ class PromptMaker:
         serial = self._serial()
         return self._of_ids(asked, serial) if self._ids is not None else self._of_text(asked, serial)
 
+    def text(self, about: int) -> str:
+        """Text of about so many tokens, at a place of the corpus drawn by the seed, under a beginning of its own."""
+        start = self._random.randrange(len(self.corpus.text))
+        ratio = self._ratio if self._ids is None else len(self.corpus.text) / len(self._ids)
+        return self._serial() + self.corpus.window(start, min(int(about * ratio), len(self.corpus.text)))
+
     def shorten(self, document: Prompt, asked: int) -> Prompt:
         """The beginning of a document, `asked` tokens long."""
         if document.ids is not None:

@@ -104,14 +104,13 @@ def page(configuration: Configuration, model: Model, device: Device) -> int:
         for at, flag in enumerate(configuration.flags[:-1])
         if flag in ("--attention-backend", "--decode-attention-backend", "--prefill-attention-backend")
     }
-    latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)
     selecting = any(isinstance(layer.mixer, Mla) and layer.mixer.indexer for layer in model.layers)
     if "cutlass_mla" in backends:
         return 128
     if backends & {"flashmla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla"} or selecting:
         return 64
     blackwell = (device.architecture or "") in ("sm_100", "sm_103")
-    return 64 if latent and blackwell and not backends else 1
+    return 64 if latent(model) and blackwell and not backends else 1
 
 
 def kv_dtype(model: Model, configuration: Configuration, device: Device) -> str | None:
@@ -131,6 +130,25 @@ def prefill_sizes(largest: int) -> int:
         *range(4608, largest + 1, 512),
     ]  # fmt: skip
     return sum(size <= largest for size in sizes)
+
+
+def latent(model: Model) -> bool:
+    """Whether any layer has latent attention."""
+    return any(isinstance(layer.mixer, Mla) for layer in model.layers)
+
+
+def captures_prefill(model: Model, configuration: Configuration, rules: Rules) -> bool:
+    """Whether prefill runs in graphs, whose memory then holds a step's activations."""
+    off = ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph", "--enable-lora", "--enable-deepep-moe")
+    return (
+        rules.prefill_graphs
+        and configuration.graphs
+        and not any(has_flag(configuration, flag) for flag in off)
+        and not has_flag(configuration, "--moe-a2a-backend", "deepep")
+        and not configuration.parallel.data_attention
+        and not model.vision
+        and (not latent(model) or rules.latent_prefill)
+    )
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +181,9 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     def prefill_graphs(self) -> float:
         """Reserve for captured prefill."""
         wanted = self.configuration
-        off = any(has_flag(wanted, flag) for flag in ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph"))
-        if not self.rules.prefill_graphs or not wanted.graphs or off:
+        if not captures_prefill(self.model, wanted, self.rules):
             return 0.0
-        if any(isinstance(layer.mixer, Mla) for layer in self.model.layers):
+        if latent(self.model):
             return 1536.0 if self.rules.latent_reserve else 0.0
         largest = wanted.chunk or 0
         if wanted.pool_tokens is not None:

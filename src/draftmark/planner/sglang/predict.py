@@ -69,7 +69,7 @@ def predict(
         bytes_per_request=Bytes(worst.states.slot if worst.states else 0),
         longest_request=Tokens(max(0, min(tokens, context))),
         room=room(max(0, tokens), context=context, page=full.page or 1, most=full.max_running),
-        risks=risks(worst, ledgers[0], model, full),
+        risks=risks(worst, ledgers[0], model, full, rules),
         reasons=reasons,
         notes=notes(worst, rules, model),
     )
@@ -167,10 +167,10 @@ def ledger(one: Rank, model: Model, full: Configuration, machine: Machine, rules
     table = request_table(running, context, full)
     why = f"({running:,} running requests + 1) x {context:,} tokens of context x 4 B, outside the budget"
     entries.append(Entry(account="request tables", bytes=Bytes(table), why=why))
-    captured = terms.graphs(full)
+    captured = terms.graphs(model, full, rules)
     if captured is not None:
         entries.append(Entry(account="graphs", bytes=captured.bytes, why=captured.why))
-    step = terms.activations(model, full)
+    step = terms.activations(model, full, rules)
     entries.append(Entry(account="activations", bytes=step.bytes, why=step.why))
     rows = terms.logits(model, full)
     entries.append(Entry(account="logits", bytes=rows.bytes, why=rows.why))
@@ -204,7 +204,7 @@ def pool_entries(one: Rank, pools: Pools, full: Configuration) -> list[Entry]:
     return entries
 
 
-def risks(worst: Rank, found: Ledger, model: Model, full: Configuration) -> tuple[Risk, ...]:
+def risks(worst: Rank, found: Ledger, model: Model, full: Configuration, rules: Rules) -> tuple[Risk, ...]:
     """Probabilities by phase. Lack of pool asks for a higher fraction, lack of headroom for a lower one."""
     load = worst.weights.bytes + (worst.draft.bytes if worst.draft else 0) - worst.before
     found_risks = [
@@ -219,7 +219,11 @@ def risks(worst: Rank, found: Ledger, model: Model, full: Configuration) -> tupl
             why=f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction",
         ),
     ]
-    step, rows, captured = terms.activations(model, full), terms.logits(model, full), terms.graphs(full)
+    step, rows, captured = (
+        terms.activations(model, full, rules),
+        terms.logits(model, full),
+        terms.graphs(model, full, rules),
+    )
     passing = [step, rows]
     left = float(found.free + step.bytes + rows.bytes)
     if captured is not None:

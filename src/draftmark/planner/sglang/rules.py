@@ -46,6 +46,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return 8192 if self.since(0, 5, 20) else 2048
 
     @property
+    def latent_prefill(self) -> bool:
+        """Prefill with latent attention is captured (0.5.15 refuses it)."""
+        return self.since(0, 5, 20) or not self.since(0, 5, 15)
+
+    @property
     def latent_reserve(self) -> bool:
         """1.5 GiB are reserved for prefill graphs with latent attention."""
         return self.since(0, 5, 12)

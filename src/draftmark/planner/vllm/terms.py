@@ -23,6 +23,9 @@ FORWARD_PIPELINE: Final = 0.07 * GIB
 BUFFERS: Final = 0.03 * GIB
 """Rotary tables and other buffers that lie beside the weights (0.01 to 0.07 GiB in 25 starts)."""
 
+STAGE_STEP: Final = 1.2
+"""Share of (4 x hidden + 3 x width) elements that a stage without the sampler held at its peak (1.05 and 1.10 GiB)."""
+
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
     """The activation law, by least squares over the starts of tests/data/starts/vllm-0.19-h100.csv.
@@ -54,13 +57,15 @@ def communication(configuration: Configuration) -> Term:
         return Term(bytes=Bytes(round(FORWARD_TENSOR)), deviation=0.15 * GIB, why="custom all-reduce and libraries")
     if configuration.parallel.pipeline > 1:
         return Term(bytes=Bytes(round(FORWARD_PIPELINE)), deviation=0.05 * GIB, why="libraries")
-    return Term(bytes=Bytes(round(FORWARD)), deviation=0.08 * GIB, why="libraries, by 26 starts on H100")
+    return Term(bytes=Bytes(round(FORWARD)), deviation=0.1 * GIB, why="libraries, by 26 starts on H100")
 
 
 def activations(model: Model, configuration: Configuration, *, last: bool, law: Coefficients = PUBLISHED) -> Term:
     """The profiled peak: a chunk's forward pass, and the sampler over all running requests on the last stage."""
     chunk, running = configuration.chunk or 0, configuration.max_running or 0
-    sampler = law.sampler * running * model.vocabulary if last else 0.0
+    if not last:
+        return stage_activations(model, configuration)
+    sampler = law.sampler * running * model.vocabulary
     hidden = law.hidden * 2 * chunk * model.hidden_size
     experts = law.experts * routed(model, configuration)
     why = (
@@ -71,6 +76,14 @@ def activations(model: Model, configuration: Configuration, *, last: bool, law: 
         why += f" + {experts / GIB:.2f} GiB of routed tokens"
     deviation = 0.03 * (sampler + hidden) + 0.04 * GIB + 0.15 * experts
     return Term(bytes=Bytes(round(sampler + hidden + experts)), deviation=deviation, why=why)
+
+
+def stage_activations(model: Model, configuration: Configuration) -> Term:
+    """The peak of a stage that does not sample: one layer's forward pass, by two starts of Llama-3.1-8B."""
+    wide = 4 * model.hidden_size + 3 * model.intermediate_size / configuration.parallel.tensor
+    size = STAGE_STEP * 2 * (configuration.chunk or 0) * wide + routed(model, configuration)
+    why = f"{STAGE_STEP} x 2 B x {configuration.chunk} tokens x {wide:,.0f} elements, no sampler on this stage"
+    return Term(bytes=Bytes(round(size)), deviation=0.2 * size, why=why)
 
 
 def routed(model: Model, configuration: Configuration) -> float:

@@ -15,6 +15,7 @@ from draftmark.planner.sglang.cells import Cells, States, cells, states
 from draftmark.planner.sglang.defaults import resolve
 from draftmark.planner.sglang.pools import Pools, divide, multimodal_reserve, request_table, running_requests
 from draftmark.planner.sglang.rules import Rules, rules_for
+from draftmark.planner.target import Reach, Target, request_tokens
 from draftmark.planner.terms import NINETY, Term, exceeds, spread
 from draftmark.units import GIB, Bytes, Tokens
 
@@ -37,7 +38,13 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(
-    model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None, draft: Model | None
+    model: Model,
+    configuration: Configuration,
+    machine: Machine,
+    *,
+    free: Bytes | None,
+    draft: Model | None,
+    target: Target | None = None,
 ) -> Plan:
     """Predict what SGLang will make of a configuration.
 
@@ -52,6 +59,8 @@ def predict(
     worst = min(ranks, key=lambda one: one.pools.tokens)
     full = msgspec.structs.replace(full, max_running=asked_running(full, worst, model))
     tokens = worst.pools.tokens
+    # Printed tokens are one rank's; with decode context parallelism the ranks hold different tokens.
+    held = max(0, tokens) * full.parallel.decode_context
     ledgers = tuple(
         ledger(one, model, cap(full, tokens), machine, rules) for one in sorted(ranks, key=lambda one: one is not worst)
     )
@@ -65,13 +74,29 @@ def predict(
         gpus=full.parallel.gpus,
         ledgers=ledgers,
         pool=interval(worst, full, rules),
-        bytes_per_token=Bytes(round(worst.cells.stored)),
+        bytes_per_token=Bytes(round(worst.cells.stored / full.parallel.decode_context)),
         bytes_per_request=Bytes(worst.states.slot if worst.states else 0),
-        longest_request=Tokens(max(0, min(tokens, context))),
-        room=room(max(0, tokens), context=context, page=full.page or 1, most=full.max_running),
+        longest_request=Tokens(min(held, context)),
+        room=room(held, context=context, page=full.page or 1, most=full.max_running),
         risks=risks(worst, ledgers[0], model, full, rules),
         reasons=reasons,
         notes=notes(worst, rules, model),
+        reach=None if target is None else reach(worst, full, target, held),
+    )
+
+
+def reach(worst: Rank, full: Configuration, target: Target, held: int) -> Reach:
+    """Whether the target fits into the pool."""
+    needed = target.concurrency * request_tokens(target, full)
+    per_token = worst.cells.counted / full.parallel.decode_context
+    share = 1.0 if worst.states is None else 1 / (1 + worst.states.ratio)
+    return Reach(
+        needed=needed,
+        available=held,
+        deviation=share * worst.deviation / per_token,
+        unit="tokens",
+        requests=full.max_running or 0,
+        concurrency=target.concurrency,
     )
 
 

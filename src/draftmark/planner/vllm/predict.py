@@ -13,6 +13,7 @@ from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
 from draftmark.planner.outcome import Plan, Reason, Risk, Room
 from draftmark.planner.room import lengths
+from draftmark.planner.target import Reach, Target, reserve
 from draftmark.planner.terms import NINETY, Term, exceeds, spread
 from draftmark.planner.vllm import terms
 from draftmark.planner.vllm.rules import Rules, rules_for
@@ -42,7 +43,13 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(
-    model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None, draft: Model | None
+    model: Model,
+    configuration: Configuration,
+    machine: Machine,
+    *,
+    free: Bytes | None,
+    draft: Model | None,
+    target: Target | None = None,
 ) -> Plan:
     """Predict what vLLM will make of a configuration.
 
@@ -75,6 +82,20 @@ def predict(
         risks=risks(worst, full, machine, rules, context),
         reasons=reasons,
         notes=notes(worst, model, rules),
+        reach=None if target is None else reach(worst, full, target, blocks),
+    )
+
+
+def reach(worst: Rank, full: Configuration, target: Target, blocks: int) -> Reach:
+    """Whether the target fits into the pool, one block being set aside by the engine."""
+    length = target.length + reserve(full)
+    return Reach(
+        needed=target.concurrency * worst.grouping.request_blocks(length, full) + 1,
+        available=blocks,
+        deviation=worst.deviation / worst.grouping.block_bytes,
+        unit="blocks",
+        requests=full.max_running or 0,
+        concurrency=target.concurrency,
     )
 
 

@@ -43,11 +43,11 @@ def expandable(configuration: Configuration) -> bool:
     return any(name in names and "expandable_segments:True" in value for name, value in configuration.environment)
 
 
-def _custom_all_reduce(configuration: Configuration, model: Model) -> bool:
+def _custom_all_reduce(configuration: Configuration) -> bool:
     return configuration.parallel.tensor > 1 and "--disable-custom-all-reduce" not in configuration.flags
 
 
-def _windows(configuration: Configuration, model: Model) -> bool:
+def _windows(model: Model) -> bool:
     return any(isinstance(layer.mixer, Gqa) and layer.mixer.window is not None for layer in model.layers)
 
 
@@ -57,7 +57,7 @@ def _heads_for_every_rank(configuration: Configuration, model: Model) -> bool:
     return bool(heads) and parallel.decode_context > max(1, parallel.tensor // max(heads))
 
 
-def _pages_without_trees(configuration: Configuration, model: Model) -> bool:
+def _pages_without_trees(configuration: Configuration) -> bool:
     flags = configuration.flags
     backends = [flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag == "--attention-backend"]
     return (configuration.page or 1) > 1 and not set(backends) & {"flashinfer", "fa3", "triton"}
@@ -69,13 +69,13 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "no latent attention": lambda _, model: not any(isinstance(layer.mixer, Mla) for layer in model.layers),
     "anything": lambda _, __: True,
     "expandable segments": lambda configuration, _: expandable(configuration),
-    "custom all-reduce": _custom_all_reduce,
+    "custom all-reduce": lambda configuration, _: _custom_all_reduce(configuration),
     "trees": lambda configuration, _: (
         (configuration.speculative is not None) and (configuration.speculative.top_k or 1) > 1
     ),
-    "pages": _pages_without_trees,
+    "pages": lambda configuration, _: _pages_without_trees(configuration),
     "pipeline stages": lambda configuration, _: configuration.parallel.pipeline > 1,
-    "windows": _windows,
+    "windows": lambda _, model: _windows(model),
     "heads for every rank": _heads_for_every_rank,
     "KV connector": lambda configuration, _: "--kv-transfer-config" in configuration.flags,
 }

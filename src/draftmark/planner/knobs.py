@@ -6,7 +6,6 @@ import msgspec
 
 from draftmark.configuration import Configuration
 from draftmark.finding import Change
-from draftmark.hardware import Machine
 from draftmark.model import Mla, Model
 from draftmark.planner.combinations import expandable
 from draftmark.planner.target import Target
@@ -42,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def knobs(model: Model, configuration: Configuration, machine: Machine, target: Target) -> list[list[Step]]:
+def knobs(model: Model, configuration: Configuration, target: Target) -> list[list[Step]]:
     """Every knob that this engine and model have, with the steps that make sense."""
     if configuration.engine == "embedded":
         return []
@@ -54,7 +53,7 @@ def knobs(model: Model, configuration: Configuration, machine: Machine, target: 
         shorter_context(model, configuration, target),
         drafts(configuration),
         segments(configuration),
-        pipelines(configuration, machine),
+        pipelines(configuration),
     ]
     return [steps for steps in choices if steps]
 
@@ -117,27 +116,15 @@ def fewer_requests(configuration: Configuration, target: Target) -> list[Step]:
     most = max(8, target.concurrency)
     if configuration.max_running is not None and configuration.max_running <= most:
         return []
-    if configuration.engine == "vllm":
-        changes = (Change(flag="--max-num-seqs", direction="lower", value=str(most)),)
-        return [
-            Step(
-                name="requests",
-                changes=changes,
-                set=(("max_running", most),),
-                cost=f"at most {most} requests at once",
-                weight=0.8,
-            )
-        ]
-    changes = (
-        Change(flag="--max-running-requests", direction="lower", value=str(most)),
-        Change(flag="--cuda-graph-max-bs", direction="lower", value=str(most)),
-    )
+    sglang = configuration.engine == "sglang"
+    flags = ("--max-running-requests", "--cuda-graph-max-bs") if sglang else ("--max-num-seqs",)
+    graphs = (("graph_batch", most),) if sglang else ()
     return [
         Step(
             name="requests",
-            changes=changes,
-            set=(("max_running", most), ("graph_batch", most)),
-            cost=f"at most {most} requests at once, graphs for no more",
+            changes=tuple(Change(flag=flag, direction="lower", value=str(most)) for flag in flags),
+            set=(("max_running", most), *graphs),
+            cost=f"at most {most} requests at once{', graphs for no more' if sglang else ''}",
             weight=0.8,
         )
     ]
@@ -192,7 +179,7 @@ def segments(configuration: Configuration) -> list[Step]:
     ]
 
 
-def pipelines(configuration: Configuration, machine: Machine) -> list[Step]:
+def pipelines(configuration: Configuration) -> list[Step]:
     """Two pipeline stages instead of half the tensor-parallel ranks."""
     parallel = configuration.parallel
     if parallel.tensor < 4 or parallel.pipeline > 1 or parallel.data_attention or parallel.decode_context > 1:

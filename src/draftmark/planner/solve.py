@@ -1,7 +1,7 @@
 """Backwards: from a target to the flags that reach it, ranked by what they cost."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ from draftmark.hardware import Machine
 from draftmark.model import Mla, Model
 from draftmark.planner.combinations import broken
 from draftmark.planner.knobs import Step, knobs
+from draftmark.planner.learn import Past
 from draftmark.planner.outcome import Plan
 from draftmark.planner.predict import plan
 from draftmark.planner.sglang.rules import NEWEST as SGLANG
@@ -28,12 +29,15 @@ HIGHEST: Final = 0.985
 """Largest fraction that is tried."""
 GRAIN: Final = 0.005
 SHOWN: Final = 8
+MOST_GPUS: Final = 64
 _NEWEST: Final = {"sglang": SGLANG, "vllm": VLLM, "embedded": "0"}
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration, what was changed to get there, and what that costs beside memory."""
 
+    asked: Configuration
+    """The user's configuration with the changes, defaults left to the engine."""
     plan: Plan
     changes: tuple[Change, ...]
     costs: tuple[str, ...]
@@ -79,6 +83,7 @@ def solve(
     *,
     free: Bytes | None = None,
     draft: Model | None = None,
+    history: Sequence[Past] = (),
 ) -> Solution:
     """Search the flags that matter for the pool, from the configuration as asked.
 
@@ -86,48 +91,83 @@ def solve(
         BadInput: the target or the configuration cannot work at all.
     """
     check_target(target, model, configuration)
-    asked = plan(model, configuration, machine, free=free, draft=draft, target=target)
-    found = list(search(model, configuration, machine, target, free=free, draft=draft))
-    found.sort(key=lambda one: (not one.good, one.probability < SURE, one.weight, one.plan.worst_risk))
+    given = Given(model=model, machine=machine, target=target, free=free, history=tuple(history))
+    asked = given.plan(configuration, draft)
+    found = list(search(given, configuration, draft))
+    found.sort(key=rank)
     otherwise = None
     if not found or not found[0].good:
-        otherwise = more_gpus(model, configuration, machine, target, draft=draft)
+        otherwise = more_gpus(given, configuration, draft)
     return Solution(
         target=target,
         asked=asked,
-        candidates=tuple(found[:SHOWN]),
+        candidates=tuple(undominated(found)[:SHOWN]),
         otherwise=otherwise,
-        notes=notes(model, configuration, machine),
+        notes=notes(model, configuration),
     )
 
 
-def search(
-    model: Model,
-    configuration: Configuration,
-    machine: Machine,
-    target: Target,
-    *,
-    free: Bytes | None,
-    draft: Model | None,
-) -> Iterator[Candidate]:
+def rank(one: Candidate) -> tuple[bool, bool, float, float, float]:
+    """Best first: good ones by what they cost; of the others, those that come nearest."""
+    reach = one.plan.reach
+    near = 0.0 if one.good or reach is None else -min(1.0, reach.available / reach.needed)
+    return (not one.good, one.probability < SURE, near, one.weight, one.plan.worst_risk)
+
+
+def undominated(ranked: list[Candidate]) -> list[Candidate]:
+    """Without those that change more than a better one does, to no gain: all of its changes and others beside."""
+    kept: list[Candidate] = []
+    for one in ranked:
+        changes = {(change.flag, change.value) for change in one.changes}
+        worse = (
+            {(change.flag, change.value) for change in better.changes} <= changes and rank(better) <= rank(one)
+            for better in kept
+        )
+        if not any(worse):
+            kept.append(one)
+    return kept
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays the same through a search."""
+
+    model: Model
+    machine: Machine
+    target: Target
+    free: Bytes | None = None
+    history: tuple[Past, ...] = ()
+
+    def plan(self, configuration: Configuration, draft: Model | None) -> Plan:
+        """One configuration's prediction; a draft only where speculation is on."""
+        kept = draft if configuration.speculative is not None else None
+        return plan(
+            self.model,
+            configuration,
+            self.machine,
+            free=self.free,
+            draft=kept,
+            target=self.target,
+            history=self.history,
+        )
+
+
+def search(given: Given, configuration: Configuration, draft: Model | None) -> Iterator[Candidate]:
     """Every combination of steps that the engine allows, each with the least fraction that reaches the target."""
-    for steps in combined(knobs(model, configuration, machine, target)):
+    for steps in combined(knobs(given.model, configuration, given.target)):
         wanted = configuration
         for step in steps:
             wanted = msgspec.structs.replace(wanted, **step.fields(wanted))
-        if broken(wanted, model, _NEWEST[wanted.engine]):
+        if broken(wanted, given.model, _NEWEST[wanted.engine]):
             continue
-        kept = draft if wanted.speculative is not None else None
         try:
-            first = plan(model, wanted, machine, free=free, draft=kept, target=target)
+            first = given.plan(wanted, draft)
         except BadInput:
             continue  # A layout that cannot work is no candidate; the one that was asked for was checked before.
-        yield candidate(first, steps, None)
-        fraction = sufficient(first, model, machine, target, free=free, draft=kept)
+        yield candidate(wanted, first, steps, None)
+        fraction = sufficient(given, wanted, first, draft)
         if fraction is not None:
             moved = msgspec.structs.replace(wanted, memory_fraction=fraction)
-            reached = plan(model, moved, machine, free=free, draft=kept, target=target)
-            yield candidate(reached, steps, fraction_step(first, fraction))
+            yield candidate(moved, given.plan(moved, draft), steps, fraction_step(first, fraction))
 
 
 def combined(choices: list[list[Step]]) -> Iterator[tuple[Step, ...]]:
@@ -141,10 +181,11 @@ def combined(choices: list[list[Step]]) -> Iterator[tuple[Step, ...]]:
             yield (step, *rest)
 
 
-def candidate(found: Plan, steps: tuple[Step, ...], fraction: Step | None) -> Candidate:
+def candidate(asked: Configuration, found: Plan, steps: tuple[Step, ...], fraction: Step | None) -> Candidate:
     """A plan with what led to it."""
     taken = (*steps, *([fraction] if fraction is not None else []))
     return Candidate(
+        asked=asked,
         plan=found,
         changes=tuple(change for step in taken for change in step.changes),
         costs=tuple(step.cost for step in taken if step.cost),
@@ -152,9 +193,7 @@ def candidate(found: Plan, steps: tuple[Step, ...], fraction: Step | None) -> Ca
     )
 
 
-def sufficient(
-    first: Plan, model: Model, machine: Machine, target: Target, *, free: Bytes | None, draft: Model | None
-) -> float | None:
+def sufficient(given: Given, wanted: Configuration, first: Plan, draft: Model | None) -> float | None:
     """The least fraction, in steps of 0.005, at which the target is reached; None where none does or none is needed.
 
     The pool grows linearly with the fraction, so two plans give the slope.
@@ -162,17 +201,8 @@ def sufficient(
     base, reach = first.configuration.memory_fraction, first.reach
     if base is None or reach is None or reach.probability >= SURE or reach.requests < reach.concurrency:
         return None
-    probe = min(HIGHEST, base + 0.02) if base < HIGHEST else base - 0.02
-    other = plan(
-        model,
-        msgspec.structs.replace(first.configuration, memory_fraction=probe, max_running=None)
-        if first.configuration.engine == "sglang"
-        else msgspec.structs.replace(first.configuration, memory_fraction=probe),
-        machine,
-        free=free,
-        draft=draft,
-        target=target,
-    ).reach
+    probe = base + 0.02 if base + 0.02 <= HIGHEST else base - 0.02
+    other = given.plan(msgspec.structs.replace(wanted, memory_fraction=probe), draft).reach
     if other is None or other.available == reach.available:
         return None
     slope = (other.available - reach.available) / (probe - base)
@@ -195,31 +225,26 @@ def fraction_step(first: Plan, fraction: float) -> Step:
     )
 
 
-def more_gpus(
-    model: Model, configuration: Configuration, machine: Machine, target: Target, *, draft: Model | None
-) -> str:
+def more_gpus(given: Given, configuration: Configuration, draft: Model | None) -> str:
     """What would reach the target, in one sentence."""
-    count = machine.count
-    while count < 64:
+    device, before = given.machine.device, given.machine.count
+    count = before
+    while count < MOST_GPUS:
         count *= 2
-        larger = Machine(device=machine.device, count=count)
-        layout = msgspec.structs.replace(
-            configuration.parallel, tensor=configuration.parallel.tensor * count // machine.count
-        )
+        ranks = configuration.parallel.tensor * count // before
+        layout = msgspec.structs.replace(configuration.parallel, tensor=ranks)
+        larger = msgspec.structs.replace(given, machine=Machine(device=device, count=count), free=None)
         wanted = msgspec.structs.replace(configuration, parallel=layout)
-        try:
-            found = [one for one in search(model, wanted, larger, target, free=None, draft=draft) if one.good]
-        except BadInput:
-            break
-        if found:
-            best = min(found, key=lambda one: one.weight)
+        good = [one for one in search(larger, wanted, draft) if one.good]
+        if good:
+            best = min(good, key=lambda one: one.weight)
             with_what = ", ".join(f"{change.flag} {change.value or ''}".strip() for change in best.changes)
             also = f" with {with_what}" if with_what else ""
-            return f"Nothing reaches it on {machine.count} x {machine.device.name}; {count} of them would{also}."
-    return f"Nothing reaches it on up to 64 x {machine.device.name}, whatever the flags."
+            return f"Nothing reaches it on {before} x {device.name}; {count} of them would{also}."
+    return f"Nothing reaches it on up to {count} x {device.name} that this layout can use, whatever the flags."
 
 
-def notes(model: Model, configuration: Configuration, machine: Machine) -> tuple[str, ...]:
+def notes(model: Model, configuration: Configuration) -> tuple[str, ...]:
     """Where the largest gains lie for this model."""
     found = []
     latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)

@@ -21,7 +21,7 @@ PROMPT = [11, 300, 301, 302]
 @pytest.fixture(scope="module")
 def live(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     log = tmp_path_factory.mktemp("live") / "log"
-    arguments = ("--model", str(checkpoints / "gqa"), "--pool-tokens", "4000", "--served-model-name", "tiny")
+    arguments = ("--model", str(checkpoints / "gqa"), "--pool-tokens", "1000", "--served-model-name", "tiny")
     with server(log, *arguments, "--context", "3000", "--chunk", "128", "--device", "cpu") as running:
         yield running
     assert "Warning" not in log.read_text()
@@ -169,11 +169,11 @@ def test_a_body_that_is_not_json(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 def test_a_client_that_leaves_is_not_served_on(client: httpx.Client, live: Running, stream: bool) -> None:
-    body = {"prompt": [11] * 100, "max_tokens": 2800, "ignore_eos": True, "stream": stream}
+    body = {"prompt": [11] * 100, "max_tokens": 800, "ignore_eos": True, "stream": stream}
     before = metric(client, "draftmark_generated_tokens_total")
     try:
         with (
-            httpx.Client(base_url=live.url, timeout=0.5) as leaving,
+            httpx.Client(base_url=live.url, timeout=60 if stream else 0.5) as leaving,
             leaving.stream("POST", "/v1/completions", json=body) as answer,
         ):
             next(answer.iter_lines())
@@ -181,18 +181,18 @@ def test_a_client_that_leaves_is_not_served_on(client: httpx.Client, live: Runni
         assert not stream
     wait_for(client, "draftmark_requests_running", 0)
     wait_for(client, "draftmark_pool_used_tokens", 0)
-    assert metric(client, "draftmark_generated_tokens_total") - before < 2800
+    assert metric(client, "draftmark_generated_tokens_total") - before < 800
 
 
 def test_requests_wait_for_the_pool_and_all_are_served(client: httpx.Client) -> None:
     made: list[dict[str, Any]] = []
-    fields = {"prompt": [11] * 1900, "max_tokens": 20, "ignore_eos": True}
+    fields = {"prompt": [11] * 390, "max_tokens": 100, "ignore_eos": True}
     asks = [threading.Thread(target=lambda: made.append(complete(client, **fields))) for _ in range(4)]
     for ask in asks:
         ask.start()
+    wait_for(client, "draftmark_requests_running", 2)
     wait_for(client, "draftmark_requests_waiting", 2)
-    assert metric(client, "draftmark_requests_running") == 2
-    assert metric(client, "draftmark_pool_used_tokens") == 2 * 1920
+    assert metric(client, "draftmark_pool_used_tokens") == 2 * 490
     for ask in asks:
         ask.join()
     assert len(made) == 4
@@ -209,9 +209,9 @@ def test_what_it_says_of_itself(client: httpx.Client, live: Running) -> None:
         "chunk": 128,
         "page": 1,
         "max_running": 8,
-        "pool_tokens": 4000,
+        "pool_tokens": 1000,
         "bytes_per_token": 8192,
-        "pool_bytes": 4000 * 8192,
+        "pool_bytes": 1000 * 8192,
         "mem_fraction": None,
         "prefix_cache": False,
     }

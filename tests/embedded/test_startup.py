@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -41,6 +42,18 @@ def test_a_signal_ends_it_cleanly(checkpoints: Path, tmp_path: Path, how: signal
     log = running.log.read_text()
     assert "phase=stopping" in log
     assert "Traceback" not in log
+
+
+def test_whole_replies_are_refused_when_it_ends(checkpoints: Path, tmp_path: Path) -> None:
+    arguments = ("--model", str(checkpoints / "gqa"), "--memory", "256Mi", "--device", "cpu")
+    with server(tmp_path / "log", *arguments) as running, ThreadPoolExecutor() as pool:
+        body = {"prompt": [11] * 10, "max_tokens": 8000, "ignore_eos": True}
+        answer = pool.submit(httpx.post, f"{running.url}/v1/completions", json=body, timeout=60)
+        while "admitted" not in running.log.read_text():
+            time.sleep(0.01)
+        assert running.end() == 0
+        assert answer.result().status_code == 503
+    assert "Traceback" not in running.log.read_text()
 
 
 def test_a_signal_while_it_loads(checkpoints: Path, tmp_path: Path) -> None:

@@ -225,12 +225,14 @@ class Api:
 
 
 async def _unless_gone(http: HttpRequest, answer: Awaitable[Response]) -> Response:
-    """The answer; where the client leaves first, it is cancelled, and the response goes nowhere."""
+    """The answer; where the client leaves first, or the server ends, it is cancelled."""
     answering = asyncio.ensure_future(answer)
     leaving = asyncio.ensure_future(_gone(http))
     try:
         await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
         return await answering if answering.done() else Response(status_code=499)
+    except asyncio.CancelledError:
+        return reply(ApiError(503, "the server is ending", code="ending").body(), 503)
     finally:
         for task in (answering, leaving):
             task.cancel()

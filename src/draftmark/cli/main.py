@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import demo, diagnose, explain, plan, report, runs, selftest, serve, stop, sweep
+from draftmark.cli import demo, diagnose, explain, import_, plan, report, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -29,6 +29,7 @@ app.command()(report.report)
 app.command()(runs.runs)
 app.command()(runs.export)
 app.command()(selftest.selftest)
+app.command("import")(import_.import_)
 app.command()(demo.demo)
 
 

@@ -99,7 +99,8 @@ class Watch:
         """What the engine was doing, by the functions on its stack where they tell more than the last marker."""
         with Path(self._place).open("rb") as log:
             last = read(log, self._place)[-1]
-        return last.failures[0].phase if last.failures else marked
+        first = last.failures[0] if last.failures else None
+        return first.phase if first is not None and first.place is not None else marked
 
     def _out_of_memory(self, first: Observation, phase: Phase) -> OutOfMemory:
         same = {one.quantity: one.value for one in self.observations if one.source == first.source}

@@ -130,3 +130,14 @@ def logits(model: Model, configuration: Configuration) -> Term:
     return Term(
         bytes=Bytes(size), deviation=0.3 * size, why=f"{rows} rows x {model.vocabulary:,} x 4 B, split and gathered"
     )
+
+
+def stranded(expandable: bool) -> Term:
+    """Memory that torch's allocator keeps in pieces too small to use; expandable segments have hardly any."""
+    if expandable:
+        return Term(bytes=Bytes(0), deviation=0.05 * GIB, why="expandable segments join free pieces")
+    return Term(
+        bytes=Bytes(round(0.3 * GIB)),
+        deviation=0.5 * GIB,
+        why="0.3 to 1.8 GiB 'reserved by PyTorch but unallocated' in public out-of-memory messages",
+    )

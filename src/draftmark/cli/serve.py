@@ -98,7 +98,7 @@ def serve(
         environment=tuple(_variable(text) for text in env or ()),
     )
     place = supervise.Place(python=python, launcher=supervise.parse_launcher(launcher), host=host, port=port, logs=logs)
-    with open_store(store) as opened, Screen() as screen, supervise.interruptible():
+    with open_store(store) as opened, Screen() as screen, supervise.interruptible(), _farewell(screen):
         _serve(opened, screen, configuration, place, timeout, gpu, detach=detach, json=json)
 
 
@@ -140,6 +140,20 @@ def _serve(
         died = _watch(server, screen)
         kept.died(died)
         _raise_death(server, died, kept.findings, json=json)
+
+
+@contextmanager
+def _farewell(screen: Screen) -> "Iterator[None]":
+    """Say what an interrupt did; a terminal that is gone is told nothing."""
+    from draftmark.serve import HungUp
+
+    try:
+        yield
+    except HungUp:
+        raise
+    except KeyboardInterrupt:
+        screen.say("interrupted: the engine is stopped, its log and the trial are kept")
+        raise
 
 
 @contextmanager

@@ -241,13 +241,13 @@ def replays() -> list[float]:
     return errors
 
 
-def device_starts() -> list[Row]:
-    """The starts of SGLang 0.5.15.post1 on an H200 that were made for this page."""
+def device_starts() -> tuple[list[Row], list[Row]]:
+    """The starts of SGLang 0.5.15.post1 on an H200 that were made for this page: pools, and what stayed free."""
     plan_of = tomllib.loads((DATA / "sglang-starts" / "starts.toml").read_text())
     sys.path.insert(0, str(ROOT / "scripts"))
     from sglang_starts import write_model
 
-    rows = []
+    rows, left = [], []
     known = {name: entry["config"] for name, entry in configs().items()}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in plan_of["models"].items():
@@ -264,7 +264,17 @@ def device_starts() -> list[Row]:
             model = load_model(str(Path(folder) / start["model"]))
             found = plan(model, asked, parse_machine("h200"), draft=draft)
             rows.append(pool_row(start["name"], model, found, int(next(filter(None, said[-1])))))
-    return rows
+            free = re.findall(r"available_gpu_mem=([\d.]+)", start["log"])
+            if free:
+                left.append(free_row(start["name"], model, found, float(free[-1]) * GIB))
+    return rows, left
+
+
+def free_row(name: str, model: Model, found: Plan, real: float) -> Row:
+    """Memory free when the server is ready and has served nothing yet."""
+    ledger = found.ledgers[0]
+    predicted = float(ledger.free + (ledger.amount("activations") or 0) + (ledger.amount("logits") or 0))
+    return Row(name=name, family=family(model), real=real, predicted=predicted, low=predicted, high=predicted)
 
 
 def public_starts() -> list[Row]:
@@ -342,7 +352,8 @@ def each(rows: list[Row]) -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    vllm, device, public, replayed = vllm_predictions(), device_starts(), public_starts(), replays()
+    vllm, public, replayed = vllm_predictions(), public_starts(), replays()
+    device, left = device_starts()
     published = [json.loads(line) for line in (DATA / "starts" / "sglang.jsonl").read_text().splitlines()]
     return TEMPLATE.read_text().format(
         cache="\n".join(cache_table()),
@@ -354,6 +365,8 @@ def page() -> str:
         beyond=f"{max(replayed):.2%}",
         device="\n".join(by_family(device)),
         starts="\n".join(each(device)),
+        left="\n".join(each(left)),
+        left_error=f"{mean(abs(row.error) for row in left):.2f}",
         public="\n".join(each(public)),
         notes="\n".join(f"- {entry['model']}: {entry['note']} ({entry['source']})" for entry in published),
     )

@@ -32,7 +32,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 accuracy: $(VENV)/.ready
-	$(BIN)/python scripts/accuracy.py
+	$(BIN)/python scripts/accuracy
 
 clean:
 	rm -rf $(VENV) .venv-* draftmark-demo

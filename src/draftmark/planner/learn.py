@@ -14,6 +14,7 @@ import msgspec
 
 from draftmark.configuration import Configuration
 from draftmark.ledger import Account, Ledger
+from draftmark.machine.catalogue import catalogue, plain
 from draftmark.model import Model
 from draftmark.planner.versions import parse_version
 from draftmark.units import GIB, Bytes
@@ -76,9 +77,17 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING: Final = Learned()
 
 
+def same_device(one: str | None, two: str) -> bool:
+    """Whether two names are of the same GPU: drivers and catalogues write them differently."""
+    if one is None:
+        return False
+    names = [catalogue()[plain(name)].name if plain(name) in catalogue() else plain(name) for name in (one, two)]
+    return names[0] == names[1]
+
+
 def noise(past: Past, configuration: Configuration, device: str, model: Model) -> float | None:
     """How far a past start is from the next one, in deviations; None where it says nothing."""
-    if past.engine != configuration.engine or past.device != device:
+    if past.engine != configuration.engine or not same_device(past.device, device):
         return None
     if past.model == model.name:
         distance = SAME_MODEL

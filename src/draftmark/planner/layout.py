@@ -1,13 +1,18 @@
 """How a model lies on GPUs: pipeline stages, tensor-parallel shares of weights and heads, and what cannot work."""
 
+from typing import Final
+
 import msgspec
 
 from draftmark.configuration import Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Gqa, Layer, Mla, Model, WeightGroup
-from draftmark.physics.memory import kv_heads_of, weight_bytes
+from draftmark.physics.memory import element_bytes, kv_heads_of, weight_bytes
 from draftmark.units import Bytes
+
+_PLAIN: Final = ("f32", "float32", "f16", "float16", "bf16", "bfloat16")
+"""Names of plain floats, in tensor headers and in configs."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,13 +115,20 @@ def stage_groups(model: Model, stage: Stage) -> tuple[WeightGroup, ...]:
     return tuple(chosen)
 
 
-def rank_weights(model: Model, parallel: Parallel, stage: Stage) -> Bytes:
-    """Weights on one rank of a stage.
+def served(group: WeightGroup, dtype: str | None) -> WeightGroup:
+    """A group as it is held when the model is served in `dtype`: plain floats are converted, quantized ones are not."""
+    if dtype is None or group.dtype.lower() not in _PLAIN:
+        return group
+    return msgspec.structs.replace(group, bytes=Bytes(round(group.parameters * element_bytes(dtype))))
+
+
+def rank_weights(model: Model, parallel: Parallel, stage: Stage, dtype: str | None = None) -> Bytes:
+    """Weights on one rank of a stage, served in `dtype` (None: as stored).
 
     Under DP attention the attention's weights divide by the ranks of one group only, embedding and dense parts are
     held whole, and experts divide by all ranks.
     """
-    groups = stage_groups(model, stage)
+    groups = tuple(served(group, dtype) for group in stage_groups(model, stage))
     heads = kv_heads_of(model)
     if not parallel.data_attention:
         experts = tuple(group for group in groups if group.role == "experts")

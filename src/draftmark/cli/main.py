@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import demo, diagnose, explain, import_, plan, report, runs, selftest, serve, stop, sweep
+from draftmark.cli import demo, diagnose, explain, import_, inspect, plan, report, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -23,6 +23,7 @@ app.command()(plan.plan)
 app.command()(serve.serve)
 app.command()(stop.stop)
 app.command()(diagnose.diagnose)
+app.command()(inspect.inspect)
 app.command()(sweep.sweep)
 app.command()(explain.explain)
 app.command()(report.report)

@@ -43,16 +43,14 @@ def vllm_configuration(row: dict[str, str]) -> Configuration:
         context=Tokens(int(row["max_model_len"])),
         page=Tokens(16),
         dtype=row["dtype"],
+        quantization="fp8" if row["quantization"] == "fp8" else None,
         kv_dtype=None if row["kv_dtype"] == "auto" else row["kv_dtype"],
     )
 
 
 def vllm_model(row: dict[str, str], known: dict[str, dict[str, Any]]) -> Model:
-    """The model of one start, quantized at load where the start says so."""
-    entry = known[row["model"]]
-    if row["quantization"] == "fp8" and "quantization_config" not in entry["config"]:
-        entry = {**entry, "config": {**entry["config"], "quantization_config": {"quant_method": "fp8"}}}
-    return read(entry)
+    """The model of one start."""
+    return read(known[row["model"]])
 
 
 def fit(rows: list[tuple[dict[str, str], Model]]) -> terms.Coefficients:
@@ -75,7 +73,7 @@ def predict_vllm(
     """KV bytes of one start; with `constant` the activations are that number instead of the law."""
     wanted = vllm_configuration(row)
     stage = vllm_stages(len(model.layers), wanted.parallel.pipeline)[0]
-    own = terms.weights(rank_weights(model, wanted.parallel, stage, wanted.dtype), exact=False)
+    own = terms.weights(rank_weights(model, wanted, stage), exact=False)
     if given:
         own = msgspec.structs.replace(own, bytes=round(float(row["weights_gib"]) * GIB), deviation=0.005 * GIB)
     peak = terms.activations(model, wanted, last=stage.last, law=law)

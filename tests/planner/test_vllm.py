@@ -9,6 +9,7 @@ import pytest
 from draftmark.checkpoint.files import Files
 from draftmark.checkpoint.load import read_model
 from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import plan
@@ -141,3 +142,7 @@ def test_plain_weights_are_held_in_the_served_dtype() -> None:
     assert narrow is not None
     assert broad is not None
     assert broad == pytest.approx(2 * narrow, rel=0.01)
+    small = plan(model, msgspec.structs.replace(wanted, quantization="fp8"), parse_machine("h100"))
+    assert small.ledgers[0].amount("weights") == pytest.approx(8.49 * GIB, rel=0.01)  # as a public start printed
+    with pytest.raises(BadInput, match="unknown quantization 'bits'"):
+        plan(model, msgspec.structs.replace(wanted, quantization="bits"), parse_machine("h100"))

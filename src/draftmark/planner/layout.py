@@ -119,7 +119,7 @@ def stage_groups(model: Model, stage: Stage) -> tuple[WeightGroup, ...]:
 
 
 def served(group: WeightGroup, configuration: Configuration, model: Model) -> WeightGroup:
-    """A group as it is held: plain floats in the served dtype, or quantized while loading; stored quantization as it is.
+    """A group as it is held: plain floats in the served dtype or quantized while loading, stored quantization kept.
 
     Raises:
         BadInput: the quantization that is asked for is not known.

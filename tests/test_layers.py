@@ -19,9 +19,10 @@ LAYERS = (
     {"store"},
     {"planner", "diagnose", "explain"},
     {"serve", "sweep"},
-    {"tuner"},
+    {"tuner", "selftest"},
     {"report"},
     {"cli"},
+    {"__main__"},
 )
 APART = {"embedded", "kernels", "plugins"}
 """Programs of their own: they may import each other's neighbours below, but nothing of the rest imports them."""

@@ -1,5 +1,3 @@
 """Draftmark: how much context your GPUs can carry, what it costs, and why."""
 
-from importlib.metadata import version
-
-__version__ = version("draftmark")
+__version__ = "0.1.0"

@@ -16,6 +16,8 @@ class Gqa(msgspec.Struct, frozen=True, kw_only=True, tag="gqa"):
     value_head_dim: int
     window: Tokens | None = None
     """Sliding window or local chunk, in tokens; None attends to everything."""
+    cached: bool = True
+    """False where the layer reads the cache of an earlier one and keeps none itself (Gemma 3n)."""
 
 
 class Indexer(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,7 @@ class Mla(msgspec.Struct, frozen=True, kw_only=True, tag="mla"):
     value_dim: int
     query_rank: int | None
     indexer: Indexer | None = None
+    """None without sparse attention, and on layers that take an earlier layer's selection (GLM-5.2)."""
 
 
 class Recurrent(msgspec.Struct, frozen=True, kw_only=True, tag="recurrent"):
@@ -75,6 +78,10 @@ WeightRole = Literal[
 ]
 
 
+WeightSplit = Literal["tensor", "heads", "none"]
+"""How tensor parallelism divides weights: by all ranks, by as many as there are KV heads, or not at all."""
+
+
 class WeightGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Weights of one role in one layer (`layer` is None outside the decoder layers), as stored."""
 
@@ -83,6 +90,7 @@ class WeightGroup(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Bytes
     parameters: int
     dtype: str
+    split: WeightSplit = "tensor"
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 from draftmark.units import Seconds, Tokens
 
 CountSource = Literal["usage per chunk", "token ids", "usage at the end", "chunks", "none"]
+"""Where output tokens were counted: exact at every chunk for the first two, only in all for the third."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +32,20 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     warm_up: bool = False
     seed: int | None = None
+    text: str | None = None
+    """The beginning of what the model wrote, for a reader who doubts it."""
+    answer_at: Seconds | None = None
+    """First chunk of the answer after reasoning, after sending; None where no reasoning was streamed apart."""
 
     @property
     def ttft(self) -> Seconds | None:
         """Time to first token, from sending; None where nothing came."""
         return self.arrivals[0].at if self.arrivals else None
+
+    @property
+    def ttft_due(self) -> Seconds | None:
+        """Time to first token from when the request was due: what a user waited, the client's own delay included."""
+        return None if self.ttft is None else Seconds(self.ttft + self.sent - self.due)
 
     @property
     def decode_time(self) -> Seconds | None:
@@ -52,6 +62,56 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return Tokens(self.completion_tokens - first)
 
+    @property
+    def decode_tokens_bounds(self) -> tuple[Tokens, Tokens] | None:
+        """Fewest and most tokens after the first chunk, equal where they are known.
+
+        Where only the sum is known, every chunk brought at least one; where not even that, there is no upper bound
+        and hence no answer.
+        """
+        if self.decode_tokens is not None:
+            return self.decode_tokens, self.decode_tokens
+        if self.completion_tokens is None or not self.arrivals:
+            return None
+        most = Tokens(self.completion_tokens - 1)
+        return Tokens(min(len(self.arrivals) - 1, most)), most
+
+    @property
+    def steps(self) -> int | None:
+        """Chunks after the first. One engine step makes one chunk, unless the server gathers several."""
+        return len(self.arrivals) - 1 if len(self.arrivals) > 1 else None
+
+    @property
+    def step_time(self) -> Seconds | None:
+        """Mean time between chunks."""
+        if self.decode_time is None or self.steps is None:
+            return None
+        return Seconds(self.decode_time / self.steps)
+
+    @property
+    def tokens_a_step(self) -> float | None:
+        """Mean tokens a chunk after the first: with speculation, the acceptance length."""
+        if self.decode_tokens is None or self.steps is None:
+            return None
+        return self.decode_tokens / self.steps
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens a second after the first chunk; None where the tokens in the first chunk are unknown."""
+        if not self.decode_tokens or not self.decode_time:
+            return None
+        return self.decode_tokens / self.decode_time
+
+    @property
+    def prefill_rate(self) -> float | None:
+        """Prompt tokens that were not cached, a second until the first token (so the first decode step included)."""
+        if self.prompt_tokens is None or not self.ttft:
+            return None
+        return (self.prompt_tokens - (self.cached_tokens or 0)) / self.ttft
+
+
+Mode = Literal["cold", "warm"]
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Samples at one depth. `invalid` is the reason why it must not be used; None when it may."""
@@ -60,7 +120,24 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     output: Tokens
     concurrency: int
     samples: tuple[Sample, ...]
-    mode: Literal["cold", "warm"] = "cold"
+    mode: Mode = "cold"
     invalid: str | None = None
     flags: tuple[str, ...] = ()
     """What a reader should know of a valid point: unproven cold, retractions, counts with a bound."""
+    rate: float | None = None
+    """Requests a second that were due; None where each batch waited for the one before."""
+    open: bool = False
+    """More samples were to come when this was written: what a run leaves that was killed in the middle of a point."""
+    content: str | None = None
+    """What the prompts were made of: prose, code, or the file that the user named."""
+
+    @property
+    def measured(self) -> tuple[Sample, ...]:
+        """Samples that count: no warm-up, no error."""
+        return tuple(sample for sample in self.samples if not sample.warm_up and sample.error is None)
+
+    @property
+    def prompt_tokens(self) -> Tokens | None:
+        """Tokens of the prompts by the server's count; None where it gave none or they differ."""
+        counts = {sample.prompt_tokens for sample in self.measured}
+        return counts.pop() if len(counts) == 1 else None

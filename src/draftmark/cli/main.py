@@ -1,33 +1,67 @@
 """The `draftmark` command: one file a subcommand, imported light; the work is imported when a command runs."""
 
+import os
 import sys
-from typing import Final
+from typing import Annotated, Final, cast
 
 import typer
 
+from draftmark.cli import plan, runs, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
+_USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])
+"""What typer raises for a command line it does not understand; it has no public name for it."""
 
 app = typer.Typer(
     name="draftmark",
     help="How much context your GPUs can carry without falling over, what it costs, and why.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(plan.plan)
+app.command()(sweep.sweep)
+app.command()(runs.runs)
+app.command()(runs.export)
+app.command()(serve.serve)
+app.command()(stop.stop)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from draftmark import __version__
+
+        print(f"draftmark {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
-    """Run one command; an error meant for the user becomes one line and an exit code."""
+    """Run one command; what is meant for the user becomes one line on standard error and an exit code."""
     try:
-        app(standalone_mode=True)
+        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except DraftmarkError as error:
-        print(f"draftmark: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("draftmark: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except _USAGE_ERROR as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "draftmark"
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        _fail(f"{' '.join(message.split()).removesuffix('.')}; see `{command} --help`", 2)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"draftmark: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,1 +1,33 @@
 """Engines under supervision."""
+
+from draftmark.serve.attach import attach, stop
+from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
+from draftmark.serve.kept import Kept
+from draftmark.serve.launcher import Launcher
+from draftmark.serve.launcher import parse as parse_launcher
+from draftmark.serve.place import Place
+from draftmark.serve.server import Prediction, Server
+from draftmark.serve.signals import HungUp, interruptible
+from draftmark.serve.start import PATIENCE, StartFailed, serve
+
+__all__ = [
+    "PATIENCE",
+    "Activity",
+    "Event",
+    "HungUp",
+    "Kept",
+    "Launcher",
+    "Note",
+    "Observed",
+    "PhaseEntered",
+    "Place",
+    "Prediction",
+    "Server",
+    "StartFailed",
+    "Started",
+    "attach",
+    "interruptible",
+    "parse_launcher",
+    "serve",
+    "stop",
+]

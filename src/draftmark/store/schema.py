@@ -56,6 +56,8 @@ create table point (
     output integer not null,
     concurrency integer not null,
     mode text not null,
+    rate real,                          -- requests a second that were due, null: one batch after the other
+    content text,                       -- what the prompts were made of
     started real not null,
     ended real,                         -- null: open; an open point is never used
     invalid text,                       -- why it must not be used

@@ -96,9 +96,13 @@ class Store:
             started=time.time(),
         )
 
-    def set_handle(self, trial: int, handle: Handle) -> None:
-        """Keep how to find the engine again, as soon as it is started."""
-        self._update("trial", trial, handle=_json(handle))
+    def set_handle(self, trial: int, handle: Handle, log: str | None = None) -> None:
+        """Keep how to find the engine again, and its log, as soon as it is started."""
+        self._update("trial", trial, handle=_json(handle), **({"log": log} if log is not None else {}))
+
+    def set_environment(self, trial: int, environment: Environment) -> None:
+        """Keep what the engine itself said of its version and device."""
+        self._update("trial", trial, environment=_json(environment))
 
     def set_prediction(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
         """Keep what was predicted, before the measurement."""
@@ -135,19 +139,20 @@ class Store:
             database.executemany("insert into observation values (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def begin_point(
-        self, run: int, *, asked: int, output: int, concurrency: int, mode: str, trial: int | None = None
+        self,
+        run: int,
+        *,
+        asked: int,
+        output: int,
+        concurrency: int,
+        mode: str,
+        rate: float | None = None,
+        content: str | None = None,
+        trial: int | None = None,
     ) -> int:
         """Open a point, before its first request. It is not used until `end_point`."""
-        return self._insert(
-            "point",
-            run=run,
-            trial=trial,
-            asked=asked,
-            output=output,
-            concurrency=concurrency,
-            mode=mode,
-            started=time.time(),
-        )
+        keys = {"asked": asked, "output": output, "concurrency": concurrency, "mode": mode}
+        return self._insert("point", run=run, trial=trial, rate=rate, content=content, started=time.time(), **keys)
 
     def add_samples(self, point: int, samples: Sequence[Sample]) -> None:
         """Keep finished requests."""
@@ -303,6 +308,9 @@ class Store:
             samples=tuple(msgspec.json.decode(body["body"], type=Sample) for body in bodies),
             invalid=row["invalid"],
             flags=msgspec.json.decode(row["flags"], type=tuple[str, ...]),
+            rate=row["rate"],
+            content=row["content"],
+            open=row["ended"] is None,
         )
         return PointRecord(id=row["id"], trial=row["trial"], finished=row["ended"] is not None, point=point)
 

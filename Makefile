@@ -1,0 +1,34 @@
+# Two commands: `make demo` and `make test`. Each sets itself up in a fresh .venv; versions are held by constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint unit engines other-pythons clean
+
+demo: $(VENV)/.ready
+	$(BIN)/draftmark demo
+
+test: lint unit engines other-pythons
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+unit: $(VENV)/.ready
+	$(BIN)/python -m pytest -m "not engine and not gpu"
+
+engines: $(VENV)/.ready
+	$(BIN)/python -m pytest -m "engine and not gpu"
+
+other-pythons: $(VENV)/.ready
+	scripts/test_other_pythons.sh 3.12 3.13
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "draftmark needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[local,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-* draftmark-demo

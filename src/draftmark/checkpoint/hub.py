@@ -1,0 +1,78 @@
+"""A checkpoint's config and tensor headers from the Hugging Face Hub: never its weights."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from draftmark.checkpoint.files import Files, read_json
+from draftmark.checkpoint.headers import hub_tensors
+from draftmark.errors import BadInput
+
+_LOCAL_REMEDY: Final = "or download its config.json elsewhere and pass that file"
+
+
+def on_hub(repo: str, revision: str | None) -> Files:
+    """The config and headers of `repo`, kept in the user's cache once fetched.
+
+    Raises:
+        BadInput: the repository cannot be had; the remedy tells how.
+    """
+    import platformdirs
+
+    cache = Path(platformdirs.user_cache_dir("draftmark")) / "headers"
+    with _translated(repo, revision):
+        config, commit = _config(repo, revision)
+        quantization = None if "quantization_config" in config else _modelopt(repo, revision)
+        tensors = hub_tensors(repo, commit, cache)
+    return Files(
+        place=f"{repo} config.json",
+        name=repo,
+        config=config,
+        quantization=quantization,
+        tensors=tensors,
+        revision=commit,
+    )
+
+
+def _config(repo: str, revision: str | None) -> tuple[dict[str, Any], str]:
+    from huggingface_hub import hf_hub_download
+
+    path = Path(hf_hub_download(repo, "config.json", revision=revision))
+    return read_json(path), path.parent.name
+
+
+def _modelopt(repo: str, revision: str | None) -> dict[str, Any] | None:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        return read_json(Path(hf_hub_download(repo, "hf_quant_config.json", revision=revision)))
+    except RemoteEntryNotFoundError:
+        return None
+
+
+@contextmanager
+def _translated(repo: str, revision: str | None) -> Iterator[None]:
+    """The Hub's errors as ours. The order matters: its classes are each other's subclasses."""
+    import httpx
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        remedy = f"accept its terms on the Hub and run `hf auth login` (or set HF_TOKEN), {_LOCAL_REMEDY}"
+        raise BadInput("the repository is gated", place=repo, remedy=remedy) from error
+    except errors.RevisionNotFoundError as error:
+        raise BadInput(f"no revision {revision!r}", place=repo, remedy="leave it out for the newest") from error
+    except errors.RepositoryNotFoundError as error:
+        remedy = f"check the name, run `hf auth login` if it is private, {_LOCAL_REMEDY}"
+        raise BadInput("no such repository on the Hub, or a private one", place=repo, remedy=remedy) from error
+    except errors.RemoteEntryNotFoundError as error:
+        remedy = "give a checkpoint in the transformers layout"
+        raise BadInput("the repository has no config.json", place=repo, remedy=remedy) from error
+    except errors.HFValidationError as error:
+        raise BadInput(f"not a repository id: {error}", place=repo, remedy="write OWNER/NAME") from error
+    except (errors.LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+        remedy = f"check the name and the network, {_LOCAL_REMEDY}"
+        raise BadInput("the Hugging Face Hub cannot be reached for it", place=repo, remedy=remedy) from error

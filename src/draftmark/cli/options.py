@@ -1,0 +1,44 @@
+"""Options and output that every subcommand shares."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from draftmark.store import Store
+
+_WIDTH = 160
+"""Columns where output goes to a file or a pipe: no terminal to fit, and no number to cut."""
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="The database of runs. [env: DRAFTMARK_STORE]", show_default=False),
+]
+
+
+def open_store(path: Path | None) -> "Store":
+    """The store that `--store`, $DRAFTMARK_STORE or the user's data folder names."""
+    from draftmark.store import Store, default_path
+
+    return Store(path or default_path())
+
+
+def show(*pieces: "RenderableType") -> None:
+    """Print renderables to standard output; plain text where that is not a terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    for piece in pieces:
+        console.print(piece)
+
+
+def show_json(value: object) -> None:
+    """Print one value as JSON."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

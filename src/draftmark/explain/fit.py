@@ -1,0 +1,131 @@
+"""Why decode costs what it costs: the part that is there at any depth, and the part that grows with it.
+
+A step's time is fitted as a + b * depth. `a` holds reading the weights, launching, sampling and the network; `b` is
+reading (and computing on) the cache. With the cache's bytes per token, 1/b is a bandwidth, which can be held against
+what the memory can do.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from draftmark.explain.explanation import Ceiling, DepthRow, Explanation, Reads
+from draftmark.explain.findings import findings
+from draftmark.physics.fits import Estimate, Line, fit_line, fit_parabola
+from draftmark.physics.roofline import effective_bandwidth, memory_time
+from draftmark.sample import Point, Sample
+from draftmark.units import Bytes, Seconds, Tokens
+
+
+def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Ceiling | None = None) -> Explanation:
+    """Explain the decode curve of valid points; of several concurrencies, the one with the most depths.
+
+    Raises:
+        ValueError: no valid point has two timed output tokens.
+    """
+    reads = reads or Reads()
+    usable = [(point, [s for s in point.samples if _timed(s)]) for point in points if point.invalid is None]
+    usable = [(point, samples) for point, samples in usable if samples]
+    if not usable:
+        raise ValueError("no valid point holds a request with two timed output tokens")
+    concurrency = Counter(point.concurrency for point, _ in usable).most_common(1)[0][0]
+    chosen = sorted((p for p in usable if p[0].concurrency == concurrency), key=lambda p: p[0].asked)
+    medians = [_Medians.of(samples) for _, samples in chosen]
+    step = fit_line([m.depth for m in medians], [m.step for m in medians])
+    per_token = fit_line([m.depth for m in medians], [m.per_token for m in medians])
+    cold = [(m.prompt, m.ttft) for m, (point, _) in zip(medians, chosen, strict=True) if point.mode == "cold"]
+    bandwidth = _cache_bandwidth(step, reads, concurrency)
+    explanation = Explanation(
+        rows=tuple(_row(m, step, reads, ceiling, concurrency) for m in medians),
+        concurrency=concurrency,
+        step=step,
+        per_token=per_token,
+        prefill=fit_parabola([prompt for prompt, _ in cold], [ttft for _, ttft in cold]),
+        reads=reads,
+        ceiling=ceiling,
+        cache_bandwidth=bandwidth,
+        weights_floor=_time(reads.weights, ceiling),
+        crossover=_crossover(step),
+        deepest=Tokens(round(medians[-1].depth)),
+        better_kernel=_better_kernel(step, medians[-1].depth, reads, ceiling, concurrency),
+        findings=(),
+    )
+    return msgspec.structs.replace(explanation, findings=findings(explanation))
+
+
+class _Medians(msgspec.Struct, frozen=True):
+    """Medians over one point's requests."""
+
+    prompt: float
+    depth: float
+    ttft: float
+    step: float
+    per_token: float
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> "_Medians":
+        return cls(
+            prompt=statistics.median(s.prompt_tokens or 0 for s in samples),
+            depth=statistics.median((s.prompt_tokens or 0) + (s.completion_tokens or 0) / 2 for s in samples),
+            ttft=statistics.median(s.ttft or 0.0 for s in samples),
+            step=statistics.median((s.decode_time or 0.0) / (len(s.arrivals) - 1) for s in samples),
+            per_token=statistics.median((s.decode_time or 0.0) / (s.decode_tokens or 1) for s in samples),
+        )
+
+
+def _timed(sample: Sample) -> bool:
+    """Whether a request gives a decode time; warm-ups and failures do not."""
+    complete = sample.error is None and not sample.warm_up and sample.prompt_tokens is not None
+    return complete and bool(sample.decode_time) and bool(sample.decode_tokens)
+
+
+def _row(m: _Medians, step: Line | None, reads: Reads, ceiling: Ceiling | None, concurrency: int) -> DepthRow:
+    growing = max(0.0, step.slope.value * m.depth) if step else 0.0
+    share = growing / step.at(m.depth) if step else 0.0
+    floor = None
+    if ceiling and reads.weights is not None and reads.cache_per_token is not None:
+        read = Bytes(round(reads.weights + reads.cache_per_token * m.depth * concurrency))
+        floor = memory_time(read, ceiling.bytes_per_second)
+    return DepthRow(
+        depth=Tokens(round(m.depth)),
+        step=Seconds(m.step),
+        per_token=Seconds(m.per_token),
+        tokens_per_step=m.step / m.per_token,
+        fixed_share=1 - share,
+        depth_share=share,
+        floor=floor,
+    )
+
+
+def _time(read: Bytes | None, ceiling: Ceiling | None) -> Seconds | None:
+    return memory_time(read, ceiling.bytes_per_second) if ceiling and read is not None else None
+
+
+def _crossover(step: Line | None) -> Tokens | None:
+    if step is None or step.slope.value <= 0 or step.intercept.value <= 0:
+        return None
+    return Tokens(round(step.intercept.value / step.slope.value))
+
+
+def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Estimate | None:
+    """1/slope turns the interval's ends around; an end at or below zero leaves that side open."""
+    if step is None or reads.cache_per_token is None or step.slope.value <= 0:
+        return None
+    read = Bytes(reads.cache_per_token * concurrency)
+
+    def rate(slope: float | None) -> float | None:
+        return effective_bandwidth(read, Seconds(slope)) if slope is not None and slope > 0 else None
+
+    value = effective_bandwidth(read, Seconds(step.slope.value))
+    return Estimate(value=value, low=rate(step.slope.high), high=rate(step.slope.low))
+
+
+def _better_kernel(
+    step: Line | None, depth: float, reads: Reads, ceiling: Ceiling | None, concurrency: int
+) -> Seconds | None:
+    if step is None or ceiling is None or reads.cache_per_token is None or step.slope.value <= 0:
+        return None
+    least = memory_time(Bytes(round(reads.cache_per_token * depth * concurrency)), ceiling.bytes_per_second)
+    return Seconds(step.intercept.value + min(least, step.slope.value * depth))

@@ -1,0 +1,233 @@
+"""The embedded engine's arithmetic, as docs/embedded.md states it."""
+
+from typing import Final
+
+import msgspec
+
+from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
+from draftmark.hardware import Machine
+from draftmark.ledger import Entry, Ledger, Pool, close
+from draftmark.model import Gqa, Mla, Model
+from draftmark.physics.memory import element_bytes, token_bytes
+from draftmark.planner.outcome import Plan, Reason, Risk
+from draftmark.planner.room import room
+from draftmark.units import GIB, MIB, Bytes, Tokens, parse_tokens
+
+FRACTION: Final = {"cpu": 0.5, "cuda": 0.85}
+CHUNK: Final = 512
+MAX_RUNNING: Final = 8
+CONTEXT_BYTES: Final = {"cuda": 700 * MIB}
+"""A process's CUDA context; the 139.8 GiB of an H200 showed 139.09 free once a process had one."""
+FREE_UNCERTAINTY: Final = 0.02
+"""Share of a host's free memory by which it moves between the plan and the start; zero with --memory."""
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine works with, in bytes and tokens."""
+
+    capacity: Bytes
+    free: Bytes
+    budget: Bytes
+    weights: Bytes
+    per_token: Bytes
+    limit: Tokens
+    exact: bool
+    """Whether free memory is known and not only expected."""
+
+
+def predict(model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None) -> Plan:
+    """Predict the embedded engine.
+
+    Raises:
+        BadInput: the model caches something else than keys and values or latents, or flags exclude each other.
+    """
+    refuse(model)
+    full, reasons = resolve(model, configuration)
+    sizes = measure(model, full, machine, free)
+    pool = size_pool(full, sizes)
+    ledger = write_ledger(model, full, sizes, pool)
+    context = full.context or model.context
+    notes = () if sizes.exact else ("free memory on a shared host moves; --memory makes the pool exact",)
+    return Plan(
+        model=model.name,
+        architecture=model.architecture,
+        exact_weights=model.exact_weights,
+        configuration=full,
+        device=machine.device,
+        gpus=1,
+        ledgers=(ledger,),
+        pool=pool,
+        bytes_per_token=sizes.per_token,
+        bytes_per_request=Bytes(0),
+        longest_request=Tokens(min(pool.tokens, context)),
+        room=room(pool.tokens, context=context, most=full.max_running),
+        risks=risks(sizes, pool, ledger),
+        reasons=reasons,
+        notes=notes,
+    )
+
+
+def refuse(model: Model) -> None:
+    """The engine serves caches of keys and values, and of latents.
+
+    Raises:
+        BadInput: the model caches anything else.
+    """
+    for number, layer in enumerate(model.layers):
+        mixer = layer.mixer
+        plain = isinstance(mixer, Gqa) and mixer.cached
+        latent = isinstance(mixer, Mla) and mixer.indexer is None
+        if not plain and not latent:
+            raise BadInput(
+                f"the embedded engine cannot hold layer {number}'s cache ({type(mixer).__name__})",
+                place=f"{model.name} ({model.architecture})",
+                remedy="plan it for --engine sglang or vllm",
+            )
+
+
+def resolve(model: Model, configuration: Configuration) -> tuple[Configuration, tuple[Reason, ...]]:
+    """Fill in the engine's defaults, each with its reason.
+
+    Raises:
+        BadInput: flags exclude each other.
+    """
+    if configuration.memory_fraction is not None and configuration.pool_tokens is not None:
+        raise BadInput(
+            "--mem-fraction and --pool-tokens exclude each other", place="embedded", remedy="give one of them"
+        )
+    device = "cpu" if configuration.device == "cpu" else "cuda"
+    fraction = None if configuration.pool_tokens is not None else FRACTION[device]
+    defaults: dict[str, tuple[object, str]] = {
+        "memory_fraction": (fraction, f"the engine's default on {device}"),
+        "chunk": (Tokens(CHUNK), "the engine's default"),
+        "max_running": (MAX_RUNNING, "the engine's default"),
+        "context": (model.context, "the model's own length"),
+        "page": (Tokens(1), "the engine's page is one token"),
+        "dtype": (model.dtype, "the checkpoint's dtype"),
+    }
+    chosen = {name: value for name, (value, _) in defaults.items() if getattr(configuration, name) is None}
+    reasons = tuple(
+        Reason(field=name, value=str(value), why=defaults[name][1])
+        for name, value in chosen.items()
+        if value is not None
+    )
+    return msgspec.structs.replace(configuration, **chosen), reasons
+
+
+def memory_limit(configuration: Configuration) -> Bytes | None:
+    """The engine's own `--memory`, which our vocabulary has no word for.
+
+    Raises:
+        BadInput: it is not a number of bytes.
+    """
+    flags = configuration.flags
+    text = next((flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag == "--memory"), None)
+    if text is None:
+        return None
+    try:
+        return Bytes(parse_tokens(text.removesuffix("B")))
+    except ValueError as error:
+        raise BadInput(
+            f"{text!r} is not a number of bytes", place="--memory", remedy="write it like 2Gi or 512Mi"
+        ) from error
+
+
+def measure(model: Model, configuration: Configuration, machine: Machine, free: Bytes | None) -> Sizes:
+    """The engine's quantities before it sizes its pool."""
+    limit = memory_limit(configuration)
+    capacity = machine.device.memory
+    context = CONTEXT_BYTES.get(configuration.device, 0)
+    known = free if free is not None else Bytes(capacity - context)
+    if limit is not None:
+        capacity, known = Bytes(min(limit, capacity)), Bytes(min(limit, known))
+    dtype = configuration.dtype if configuration.dtype not in (None, "auto") else model.dtype
+    element = element_bytes(dtype or model.dtype)
+    fraction = configuration.memory_fraction
+    context_tokens = configuration.context or model.context
+    return Sizes(
+        capacity=capacity,
+        free=known,
+        budget=Bytes(int((1.0 if fraction is None else fraction) * known)),
+        weights=served_weights(model, element),
+        per_token=token_bytes(model, element),
+        limit=Tokens((configuration.max_running or MAX_RUNNING) * context_tokens),
+        exact=limit is not None,
+    )
+
+
+def served_weights(model: Model, element: float) -> Bytes:
+    """Parameters in the dtype that is served; draft layers and vision towers are not loaded."""
+    return Bytes(
+        round(sum(group.parameters for group in model.weights if group.role not in ("draft", "vision")) * element)
+    )
+
+
+def size_pool(configuration: Configuration, sizes: Sizes) -> Pool:
+    """floor((budget - weights) / bytes per token), at most max_running x context; or as many tokens as asked for."""
+    if configuration.pool_tokens is not None:
+        tokens = configuration.pool_tokens
+        return Pool(tokens=tokens, bytes=Bytes(tokens * sizes.per_token), page=Tokens(1), low=tokens, high=tokens)
+
+    def fitting(budget: float) -> Tokens:
+        return Tokens(min(sizes.limit, max(0, int(budget - sizes.weights) // sizes.per_token)))
+
+    swing = 0.0 if sizes.exact else FREE_UNCERTAINTY
+    tokens = fitting(sizes.budget)
+    return Pool(
+        tokens=tokens,
+        bytes=Bytes(tokens * sizes.per_token),
+        page=Tokens(1),
+        low=fitting(sizes.budget * (1 - swing)),
+        high=fitting(sizes.budget * (1 + swing)),
+    )
+
+
+def write_ledger(model: Model, configuration: Configuration, sizes: Sizes, pool: Pool) -> Ledger:
+    """Where the memory goes; what others hold already stands under context."""
+    held = Bytes(pool.tokens * sizes.per_token)
+    elements = sizes.per_token
+    entries = [
+        Entry(account="weights", bytes=sizes.weights, why=f"{len(model.layers)} layers, embedding and head, as served"),
+        Entry(account="pool", bytes=held, why=f"{pool.tokens:,} tokens x {elements:,} B a token"),
+    ]
+    if sizes.capacity > sizes.free:
+        why = f"capacity - {sizes.free / GIB:.2f} GiB free: what other processes and the context hold"
+        entries.insert(0, Entry(account="context", bytes=Bytes(sizes.capacity - sizes.free), why=why))
+    peak = activations(model, configuration)
+    entries.append(
+        Entry(
+            account="activations",
+            bytes=peak,
+            why=f"one chunk of {configuration.chunk} tokens: its widest layer, and the last token's logits",
+        )
+    )
+    return close(rank=0, capacity=sizes.capacity, entries=tuple(entries))
+
+
+def activations(model: Model, configuration: Configuration) -> Bytes:
+    """Least that one prefill step holds beside the pool.
+
+    Hidden states thrice (residual, input, output), the widest feed-forward part twice (gate and up), and for latent
+    attention the context's decompressed keys and values of one layer. Attention's own workspace is not in it.
+    """
+    dtype = configuration.dtype if configuration.dtype not in (None, "auto") else model.dtype
+    element = element_bytes(dtype or model.dtype)
+    chunk, context = configuration.chunk or CHUNK, configuration.context or model.context
+    step = chunk * (3 * model.hidden_size + 2 * model.intermediate_size) * element
+    mixer = model.layers[0].mixer
+    widened = 0.0
+    if isinstance(mixer, Mla):
+        widened = context * mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_dim) * element
+    return Bytes(round(step + widened + model.vocabulary * 4))
+
+
+def risks(sizes: Sizes, pool: Pool, ledger: Ledger) -> tuple[Risk, ...]:
+    """Certain where the arithmetic decides it, else none: the engine reserves everything but activations at start."""
+    if sizes.weights > sizes.free:
+        return (Risk(phase="load", probability=1.0, why="the weights are larger than the free memory"),)
+    if pool.tokens == 0:
+        return (Risk(phase="pool", probability=1.0, why="the weights fill the budget; raise the memory fraction"),)
+    short = ledger.free < 0
+    why = "one chunk's activations are larger than what stays free" if short else "what stays free covers one chunk"
+    return (Risk(phase="prefill", probability=1.0 if short else 0.0, why=why),)

@@ -1,0 +1,66 @@
+"""What a plan says: a ledger for each GPU, the pool with its interval, what fits into it, and what may go wrong."""
+
+from typing import Literal
+
+import msgspec
+
+from draftmark.configuration import Configuration
+from draftmark.hardware import Device
+from draftmark.ledger import Ledger, Pool
+from draftmark.units import Bytes, Tokens
+
+RiskPhase = Literal["load", "pool", "graphs", "prefill", "decode"]
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that the user left open, what it becomes, and by which rule."""
+
+    field: str
+    value: str
+    why: str
+
+
+class Risk(msgspec.Struct, frozen=True, kw_only=True):
+    """The probability of running out of memory in one phase."""
+
+    phase: RiskPhase
+    probability: float
+    why: str
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How many requests of one length the pool holds at once."""
+
+    length: Tokens
+    requests: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration, as it is predicted to turn out. `configuration` has every value filled in that is known."""
+
+    model: str
+    architecture: str
+    exact_weights: bool
+    configuration: Configuration
+    device: Device
+    gpus: int
+    ledgers: tuple[Ledger, ...]
+    """One a rank that differs from the others, the worst first."""
+    pool: Pool
+    bytes_per_token: Bytes
+    """What one more token of context takes on each GPU."""
+    bytes_per_request: Bytes
+    """What one request takes on each GPU whatever its length: recurrent states, windows."""
+    longest_request: Tokens
+    """Prompt and output of the longest single request."""
+    room: tuple[Room, ...]
+    risks: tuple[Risk, ...]
+    reasons: tuple[Reason, ...]
+    notes: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
+    """Flags of a pasted launch command that may change memory and are not in the prediction."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether a pool is left at all."""
+        return self.pool.tokens > 0

@@ -1,0 +1,1 @@
+"""A server whose truth is known, and what the sweep's client makes of it."""

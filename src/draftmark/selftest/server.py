@@ -1,0 +1,320 @@
+"""The ground-truth server: `python -m draftmark.selftest.server`. It streams on an exact schedule and logs its sends.
+
+Times in its log are CLOCK_MONOTONIC, which all processes of a Linux machine share, so a client's stamps can be held
+against them directly. `/control` changes its setup, `/truth` gives the log.
+"""
+
+import argparse
+import asyncio
+import functools
+import heapq
+import os
+import sys
+import time
+from typing import Any, Final
+
+import httptools
+import msgspec
+
+from draftmark.selftest.model import BOS, TEMPLATE, Encode, Fault, PrefixCache, Setup, file_encoder, words
+from draftmark.selftest.schedule import Answer, Send, schedule
+
+MODEL: Final = "truth"
+_KNOWN: Final = {"model", "prompt", "messages", "max_tokens", "stream", "stream_options", "seed", "temperature"}
+
+
+class Truth(msgspec.Struct, kw_only=True):
+    """One request as the server saw it: when it was read, and when which cumulative tokens were sent."""
+
+    seed: int | None
+    prompt_tokens: int
+    received: float
+    scheduled_ttft: float
+    step: float
+    sends: list[tuple[float, int]] = msgspec.field(default_factory=list)
+
+
+@functools.lru_cache(maxsize=64)
+def _sends(shape: Any, answer: Answer, ttft: float, step: float) -> tuple[Send, ...]:
+    return tuple(schedule(shape, answer, ttft=ttft, step=step))
+
+
+class Pretence:
+    """The state behind all connections."""
+
+    def __init__(self, setup: Setup, encode: Encode) -> None:
+        self.setup, self.encode = setup, encode
+        self.cache = PrefixCache()
+        self.log: list[Truth] = []
+        self.requests = 0
+        self.preempted = 0
+        self.started = time.time()
+
+    def fault(self) -> Fault | None:
+        """The fault of the request that just came, if it is its turn."""
+        fault = self.setup.fault
+        return fault if fault is not None and self.requests > fault.requests else None
+
+
+class Sending:
+    """One stream being written; `due` are its sends in order."""
+
+    def __init__(self, connection: "Connection", due: tuple[Send, ...], truth: Truth, fault: Fault | None) -> None:
+        self.connection, self.due, self.truth, self.fault = connection, due, truth, fault
+        self.index = 0
+        self.late = 0.0
+        self.chunks = 0
+
+    def next_at(self) -> float:
+        """When the next bytes are due, on the monotonic clock."""
+        return self.truth.received + self.due[self.index].at + self.late
+
+
+class Clock:
+    """Writes what is due. One timer for all streams."""
+
+    def __init__(self, pretence: Pretence) -> None:
+        self.pretence = pretence
+        self._heap: list[tuple[float, int, Sending]] = []
+        self._serial = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, sending: Sending) -> None:
+        """Take care of one more stream."""
+        self._serial += 1
+        heapq.heappush(self._heap, (sending.next_at(), self._serial, sending))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._heap:
+            self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._advance)
+
+    def _advance(self) -> None:
+        while self._heap and self._heap[0][0] <= time.monotonic():
+            _, serial, sending = heapq.heappop(self._heap)
+            if self._write(sending):
+                heapq.heappush(self._heap, (sending.next_at(), serial, sending))
+        self._arm()
+
+    def _write(self, sending: Sending) -> bool:
+        """Write all that is due of one stream, as one HTTP chunk each; whether more is to come."""
+        parts: list[bytes] = []
+        counts: list[int] = []
+        more = True
+        now = time.monotonic()
+        while more and sending.next_at() <= now:
+            if self._strikes(sending):
+                self._flush(sending, parts, counts)
+                return self._fault(sending)
+            send = sending.due[sending.index]
+            parts.append(b"%x\r\n%b\r\n" % (len(send.data), send.data))
+            if send.tokens is not None:
+                counts.append(send.tokens)
+                sending.chunks += 1
+            sending.index += 1
+            more = sending.index < len(sending.due)
+        if not more:
+            parts.append(b"0\r\n\r\n")
+        self._flush(sending, parts, counts)
+        return more
+
+    def _flush(self, sending: Sending, parts: list[bytes], counts: list[int]) -> None:
+        if parts:
+            at = time.monotonic()
+            sending.connection.transport.write(b"".join(parts))
+            sending.truth.sends += [(at, count) for count in counts]
+
+    def _strikes(self, sending: Sending) -> bool:
+        fault = sending.fault
+        timely = fault is not None and sending.chunks == fault.chunks
+        return timely and fault is not None and fault.kind in {"die", "hang", "stall", "retract", "break off"}
+
+    def _fault(self, sending: Sending) -> bool:
+        """Do what the fault says; whether the stream goes on."""
+        fault, sending.fault = sending.fault, None
+        assert fault is not None
+        if fault.kind == "die":
+            os._exit(137)
+        if fault.kind == "break off":
+            body = b'data: {"error": {"message": "out of memory in the forward pass", "code": 500}}\n\n'
+            sending.connection.transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            return False
+        if fault.kind == "hang":
+            return False
+        self.pretence.preempted += fault.kind == "retract"
+        sending.late += fault.seconds
+        return True
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, pretence: Pretence, clock: Clock) -> None:
+        self.pretence, self.clock = pretence, clock
+        self.parser = httptools.HttpRequestParser(self)
+        self.url, self.body = b"", bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self.parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        """Called by the parser."""
+        self.url, self.body = url, bytearray()
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        received = time.monotonic()
+        path = self.url.decode()
+        if path in {"/v1/completions", "/v1/chat/completions"}:
+            self._generate(path, received)
+        else:
+            self._other(path)
+
+    def reply(self, body: object, status: int = 200, kind: str = "application/json") -> None:
+        """A whole answer."""
+        data = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
+        head = f"HTTP/1.1 {status} OK\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
+        self.transport.write(head.encode() + data)
+
+    def refuse(self, message: str, status: int = 400) -> None:
+        """An error as OpenAI words it."""
+        self.reply({"error": {"message": message, "type": "invalid_request_error", "code": status}}, status)
+
+    def _other(self, path: str) -> None:
+        pretence = self.pretence
+        setup = pretence.setup
+        if path == "/v1/models":
+            self.reply({"data": [{"id": MODEL, "object": "model", "max_model_len": setup.context}]})
+        elif path == "/health":
+            self.reply({})
+        elif path == "/truth":
+            self.reply(pretence.log)
+            pretence.log = []
+        elif path == "/control":
+            pretence.setup = msgspec.json.decode(bytes(self.body), type=Setup)
+            pretence.requests = 0
+            pretence.cache.flush()
+            self.reply({})
+        elif path == "/reset_prefix_cache":
+            pretence.cache.flush()
+            self.reply({})
+        elif path == "/metrics":
+            self.reply(f"vllm:num_preemptions_total {pretence.preempted}\n", kind="text/plain")
+        elif path == "/tokenize" and setup.tokenize:
+            body = msgspec.json.decode(bytes(self.body))
+            ids = self._ids(body["prompt"], special=body.get("add_special_tokens", True))
+            self.reply({"tokens": ids, "count": len(ids), "max_model_len": setup.context})
+        else:
+            self.refuse(f"no route {path}", 404)
+
+    def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
+        bos = (BOS,) if special and self.pretence.setup.bos else ()
+        return bos + self.pretence.encode(text)
+
+    def _generate(self, path: str, received: float) -> None:
+        pretence, setup = self.pretence, self.pretence.setup
+        body = msgspec.json.decode(bytes(self.body))
+        if body.get("model") != MODEL:
+            self.refuse(f"The model `{body.get('model')}` does not exist.", 404)
+            return
+        unknown = set(body) - _KNOWN if setup.strict else set()
+        if setup.strict and "continuous_usage_stats" in body.get("stream_options", {}):
+            unknown.add("continuous_usage_stats")
+        if unknown:
+            self.refuse(f"Unrecognized request argument supplied: {sorted(unknown)[0]}")
+            return
+        ids = self._prompt(path, body)
+        if ids is None:
+            self.refuse("prompts must be text", 422)
+            return
+        output = body.get("max_tokens", 16)
+        limit = min(setup.context, setup.pool)
+        if len(ids) + output > limit:
+            self.refuse(f"{len(ids)} prompt tokens and {output} of output exceed the limit of {limit}")
+            return
+        pretence.requests += 1
+        fault = pretence.fault()
+        if fault is not None and fault.kind in {"refuse", "unavailable"}:
+            self.refuse("CUDA out of memory", 500 if fault.kind == "refuse" else 503)
+            return
+        self._stream(path, body, ids, fault, received)
+
+    def _prompt(self, path: str, body: dict[str, Any]) -> tuple[int, ...] | None:
+        if path.startswith("/v1/chat"):
+            text = "".join(message["content"] for message in body["messages"])
+            return self._ids("", special=True) + TEMPLATE[:4] + self._ids(text, special=False) + TEMPLATE[4:]
+        prompt = body["prompt"]
+        if isinstance(prompt, str):
+            return self._ids(prompt, special=True)
+        return tuple(prompt) if self.pretence.setup.token_ids else None
+
+    def _stream(
+        self, path: str, body: dict[str, Any], ids: tuple[int, ...], fault: Fault | None, received: float
+    ) -> None:
+        setup = self.pretence.setup
+        cached = self.pretence.cache.take(ids) if setup.prefix_cache else 0
+        options = body.get("stream_options", {})
+        answer = Answer(
+            chat=path.startswith("/v1/chat"),
+            prompt_tokens=len(ids) + (fault.tokens if fault is not None and fault.kind == "lie" else 0),
+            cached_tokens=cached if setup.reports_cached else None,
+            output=body.get("max_tokens", 16),
+            usage=bool(options.get("include_usage")),
+            usage_per_chunk=bool(options.get("continuous_usage_stats")),
+        )
+        ttft, step = setup.pace.ttft(len(ids) - cached), setup.pace.step_time(len(ids))
+        if not body.get("stream"):
+            self.reply({"choices": [{"index": 0, "text": " tide"}], "usage": {"prompt_tokens": answer.prompt_tokens}})
+            return
+        truth = Truth(seed=body.get("seed"), prompt_tokens=len(ids), received=received, scheduled_ttft=ttft, step=step)
+        self.pretence.log.append(truth)
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        self.clock.add(Sending(self, _sends(setup.shape, answer, ttft, step), truth, fault))
+
+
+async def serve(host: str, port: int, setup: Setup, encode: Encode) -> None:
+    """Serve until cancelled; the address is printed when it is known."""
+    pretence = Pretence(setup, encode)
+    clock = Clock(pretence)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(pretence, clock), host, port)
+    address = server.sockets[0].getsockname()
+    sys.stdout.write(f"http://{host}:{address[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Read the arguments and serve."""
+    parser = argparse.ArgumentParser(description="A server that streams on an exact schedule and logs its sends.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--setup", default="{}", help="JSON of the setup")
+    parser.add_argument("--tokenizer", help="a tokenizer.json; a simple one of its own otherwise")
+    arguments = parser.parse_args()
+    setup = msgspec.json.decode(arguments.setup, type=Setup)
+    encode = file_encoder(arguments.tokenizer) if arguments.tokenizer else words
+    try:
+        asyncio.run(serve(arguments.host, arguments.port, setup, encode))
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""How this server wants to be spoken to, found out with requests of a few tokens before anything is measured."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from draftmark.errors import BadInput, EngineFailed
+from draftmark.sample import CountSource
+from draftmark.sweep.client import Client, Exchange
+from draftmark.sweep.events import Stream, read
+from draftmark.sweep.prompts import Prompt
+
+Route = Literal["/v1/completions", "/v1/chat/completions"]
+PROBE_TEXT: Final = "The tide tables of the harbour say that"
+PROBE_TOKENS: Final = 4
+
+Extra = Literal["continuous_usage_stats", "include_usage", "ignore_eos", "seed", "temperature"]
+_OPTIONAL: Final[tuple[Extra, ...]] = ("continuous_usage_stats", "ignore_eos", "seed", "include_usage", "temperature")
+"""In the order in which they are given up where a server refuses without saying which it does not know."""
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests look like, and how exactly the answers count."""
+
+    route: Route
+    model: str
+    token_ids: bool
+    extras: tuple[Extra, ...] = _OPTIONAL
+    counted_by: CountSource = "none"
+    overhead: int | None = None
+    """Tokens that the chat template adds around a text; None on completions."""
+    reports_cached: bool = False
+
+    def body(self, prompt: Prompt, *, output: int, seed: int) -> bytes:
+        """The request as JSON."""
+        fields: dict[str, object] = {"model": self.model, "max_tokens": output, "stream": True}
+        if self.route == "/v1/completions":
+            fields["prompt"] = prompt.text if prompt.ids is None else prompt.ids
+        else:
+            fields["messages"] = [{"role": "user", "content": prompt.text}]
+        options = {name: True for name in ("include_usage", "continuous_usage_stats") if name in self.extras}
+        if options:
+            fields["stream_options"] = options
+        if "ignore_eos" in self.extras:
+            fields["ignore_eos"] = True
+        if "temperature" in self.extras:
+            fields["temperature"] = 0
+        if "seed" in self.extras:
+            fields["seed"] = seed
+        return msgspec.json.encode(fields)
+
+
+async def negotiate(client: Client, dialect: Dialect, *, place: str) -> Dialect:
+    """The dialect without what the server refuses, and with what its answer taught.
+
+    Raises:
+        BadInput: no such model, no permission, no such API; EngineFailed: the server fails on a few tokens.
+    """
+    prompt = Prompt(ids=None, text=PROBE_TEXT)
+    for _ in range(len(_OPTIONAL) + 1):
+        exchange = await client.post(dialect.route, dialect.body(prompt, output=PROBE_TOKENS, seed=0))
+        if exchange.status in {400, 422} and dialect.extras:
+            dialect = msgspec.structs.replace(dialect, extras=_fewer(dialect.extras, exchange))
+            continue
+        _refuse(exchange, dialect, place)
+        stream = read(exchange.pieces, exchange.sent)
+        if stream.error or not stream.arrivals:
+            raise EngineFailed(
+                stream.error or "the server streamed no output to a request for a few tokens",
+                place=place + dialect.route,
+                remedy="check that the model is loaded and that this is an OpenAI-compatible server",
+            )
+        return _learned(dialect, stream)
+    raise BadInput(
+        f"even a plain request is refused ({message(exchange)})", place=place + dialect.route, remedy="see its log"
+    )
+
+
+def _learned(dialect: Dialect, stream: Stream) -> Dialect:
+    return msgspec.structs.replace(
+        dialect, counted_by=stream.counted_by, reports_cached=stream.cached_tokens is not None
+    )
+
+
+def _fewer(extras: tuple[Extra, ...], exchange: Exchange) -> tuple[Extra, ...]:
+    """The extras without the one that the refusal names, or without the first."""
+    text = exchange.body.decode(errors="replace")
+    named = next((name for name in extras if name in text), None)
+    if named is None and "stream_options" in text:
+        named = next((name for name in extras if name in {"continuous_usage_stats", "include_usage"}), None)
+    return tuple(name for name in extras if name != (named or extras[0]))
+
+
+def _refuse(exchange: Exchange, dialect: Dialect, place: str) -> None:
+    where = place + dialect.route
+    if exchange.failure is not None:
+        raise EngineFailed(exchange.failure, place=where, remedy="is the server still running? see its log")
+    status = exchange.status
+    if status in {401, 403}:
+        raise BadInput(
+            f"the server wants a key ({status})", place=where, remedy="give --api-key, or set OPENAI_API_KEY"
+        )
+    if status == 404:
+        raise BadInput(
+            f"the server has no such route, or no model {dialect.model!r} ({message(exchange)})",
+            place=where,
+            remedy="name one of its models with --model, or the other API with --api",
+        )
+    if status is not None and status >= 500:
+        raise EngineFailed(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
+    if status != 200:
+        raise BadInput(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
+
+
+class _Problem(msgspec.Struct):
+    message: str | None = None
+
+
+class _Refusal(msgspec.Struct):
+    """OpenAI nests the message, vLLM before 0.10 and SGLang do not, FastAPI calls it detail."""
+
+    error: _Problem | str | None = None
+    message: str | None = None
+    detail: msgspec.Raw | None = None
+
+
+def message(exchange: Exchange) -> str:
+    """What the server says is wrong, on one line."""
+    try:
+        refusal = msgspec.json.decode(exchange.body, type=_Refusal)
+    except msgspec.MsgspecError:
+        return " ".join(exchange.body[:300].decode(errors="replace").split())
+    nested = refusal.error.message if isinstance(refusal.error, _Problem) else refusal.error
+    detail = bytes(refusal.detail).decode(errors="replace") if refusal.detail is not None else None
+    return " ".join((nested or refusal.message or detail or "no reason given").split())[:400]

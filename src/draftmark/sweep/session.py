@@ -1,0 +1,111 @@
+"""A sweep as a run of the store: opened, filled point by point, closed whatever happens; or gone on with."""
+
+from collections.abc import Callable
+
+from draftmark import __version__
+from draftmark.errors import BadInput
+from draftmark.observation import ServerState
+from draftmark.sample import Point
+from draftmark.store import Status, Store
+from draftmark.sweep.keep import Keeper
+from draftmark.sweep.options import Event, Options, Started, Sweep
+from draftmark.sweep.run import sweep
+from draftmark.trial import Environment
+
+
+class Session:
+    """Where a sweep is kept. `run` is known once the server is."""
+
+    def __init__(
+        self, *, store: Store, arguments: tuple[str, ...], resume: int | None = None, trial: int | None = None
+    ) -> None:
+        self.store, self.arguments, self.trial = store, arguments, trial
+        self.run = resume
+        self.resumed = resume is not None
+        self._keeper: Keeper | None = None
+
+    def finished(self) -> tuple[Point, ...]:
+        """Closed points of the run that is gone on with.
+
+        Raises:
+            BadInput: the store has no such run.
+        """
+        if not self.resumed or self.run is None:
+            return ()
+        self.store.run(self.run)
+        return tuple(record.point for record in self.store.points(self.run) if record.finished)
+
+    def start(self, started: Started) -> None:
+        """Open the run, or check that the server is the one that it began with.
+
+        Raises:
+            BadInput: the run was measured on something else.
+        """
+        here = environment(started.state, started.dialect.model)
+        if self.run is None:
+            self.run = self.store.begin_run("sweep", self.arguments, here)
+        else:
+            before = self.store.run(self.run).environment
+            if before != here:
+                raise BadInput(
+                    f"run {self.run} was measured on {_named(before)}, this is {_named(here)}",
+                    place="--resume",
+                    remedy="begin a new run",
+                )
+        self._keeper = Keeper(self.store, self.run, trial=self.trial)
+
+    def keep(self, point: Point) -> None:
+        """The sink."""
+        assert self._keeper is not None, "a sweep tells that it started before it keeps a point"
+        self._keeper(point)
+
+    def end(self, status: Status) -> None:
+        """Close the run, where it was opened."""
+        if self.run is not None:
+            self.store.end_run(self.run, status)
+
+
+def run_sweep(
+    url: str,
+    depths: tuple[int, ...],
+    options: Options,
+    *,
+    session: Session,
+    on_event: Callable[[Event], None] = lambda _: None,
+    alive: Callable[[], bool] | None = None,
+) -> Sweep:
+    """`sweep` into a store. Raises what it raises, with the run closed as failed or interrupted."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Started):
+            session.start(event)
+        on_event(event)
+
+    status: Status = "failed"
+    try:
+        result = sweep(
+            url, depths, options, sink=session.keep, on_event=listen, finished=session.finished(), alive=alive
+        )
+        status = "failed" if result.stopped else "done"
+        return result
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        session.end(status)
+
+
+def environment(state: ServerState, model: str) -> Environment:
+    """What must match before runs are compared, as far as the server says."""
+    return Environment(
+        draftmark=__version__,
+        engine=state.engine,
+        engine_version=state.version,
+        model=model,
+        device=state.device,
+    )
+
+
+def _named(what: Environment) -> str:
+    parts = (what.model, what.engine, what.engine_version, what.device, f"with draftmark {what.draftmark}")
+    return " ".join(part for part in parts if part)

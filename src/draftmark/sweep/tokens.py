@@ -1,0 +1,131 @@
+"""Who counts tokens: the server's own /tokenize, a tokenizer.json beside us, or the usage of a small request."""
+
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import msgspec
+
+from draftmark.errors import BadInput
+
+
+class Counter(Protocol):
+    """Counts tokens of a text as the server would; `special` adds what it puts around a prompt (BOS)."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def cheap(self) -> bool:
+        """Counting a long text costs no prefill."""
+
+    def encode(self, text: str, *, special: bool) -> tuple[int, ...] | None:
+        """Token ids; None where only counts can be had."""
+
+    def count(self, text: str, *, special: bool) -> int:
+        """Tokens of the text."""
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int] | None = None
+    count: int | None = None
+
+
+class ServerCounter:
+    """The server's /tokenize, as vLLM, SGLang and the embedded engine have it."""
+
+    name = "the server's /tokenize"
+    cheap = True
+
+    def __init__(self, http: httpx.Client, url: str, model: str) -> None:
+        self._http, self._url, self._model = http, f"{url}/tokenize", model
+
+    def encode(self, text: str, *, special: bool) -> tuple[int, ...] | None:
+        """Token ids; None where the endpoint is not there or gives none.
+
+        Raises:
+            httpx.HTTPError: the server is gone.
+        """
+        body = {"model": self._model, "prompt": text, "add_special_tokens": special}
+        reply = self._http.post(self._url, json=body)
+        if reply.status_code != 200:
+            return None
+        try:
+            tokens = msgspec.json.decode(reply.content, type=_Tokenized).tokens
+        except msgspec.MsgspecError:
+            return None
+        return None if tokens is None else tuple(tokens)
+
+    def count(self, text: str, *, special: bool) -> int:
+        """Tokens of the text."""
+        ids = self.encode(text, special=special)
+        if ids is None:
+            raise httpx.RemoteProtocolError("/tokenize answered before and does not now")
+        return len(ids)
+
+
+class FileCounter:
+    """A tokenizer.json, or a folder that holds one."""
+
+    cheap = True
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        file = path / "tokenizer.json" if path.is_dir() else path
+        self.name = str(file)
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as problem:  # noqa: BLE001 - tokenizers raises bare Exception for whatever ails the file
+            raise BadInput(
+                f"no tokenizer can be read ({problem})", place=str(file), remedy="name a tokenizer.json or its folder"
+            ) from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Token ids."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def count(self, text: str, *, special: bool) -> int:
+        """Tokens of the text."""
+        return len(self.encode(text, special=special))
+
+
+class UsageCounter:
+    """The usage of a request for one token: the last resort. It cannot tell what was added around the text."""
+
+    name = "the usage of small requests"
+    cheap = False
+
+    def __init__(self, http: httpx.Client, url: str, model: str) -> None:
+        self._http, self._url, self._model = http, f"{url}/v1/completions", model
+        self._added: int | None = None
+
+    def encode(self, text: str, *, special: bool) -> None:  # noqa: ARG002 - the protocol's signature
+        """None: usage gives counts alone."""
+        return
+
+    def count(self, text: str, *, special: bool) -> int:
+        """Tokens of the text. What the server adds is worked out from one text once and twice in one prompt.
+
+        Raises:
+            httpx.HTTPError: the server refuses, or reports no usage.
+        """
+        if special:
+            return self._usage(text)
+        if self._added is None:
+            line = "The quick brown fox jumps over the lazy dog.\n"
+            self._added = 2 * self._usage(line) - self._usage(line + line)
+        return self._usage(text) - self._added
+
+    def _usage(self, text: str) -> int:
+        body = {"model": self._model, "prompt": text, "max_tokens": 1}
+        reply = self._http.post(self._url, json=body)
+        reply.raise_for_status()
+        usage = reply.json().get("usage") or {}
+        tokens = usage.get("prompt_tokens")
+        if not isinstance(tokens, int):
+            raise httpx.RemoteProtocolError("the server reports no usage")
+        return tokens

@@ -1,0 +1,74 @@
+"""Is the server still there? Death is noticed within seconds, a hang by a deadline worked out beforehand."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from draftmark.sweep.client import Exchange, Target, abort
+
+EVERY: Final = 1.0
+"""Seconds between looks."""
+CONNECT: Final = 1.5
+"""Seconds that a connection may take to be accepted; the kernel accepts even for a busy process."""
+MISSES: Final = 2
+"""Looks in a row without an answer that count as death (a refused connection counts at once)."""
+
+
+class Patience:
+    """How long an open request may be silent: before its first byte, and between later ones. Seconds."""
+
+    def __init__(self, *, first: float, gap: float) -> None:
+        self.first, self.gap = first, gap
+
+
+class Watch:
+    """Looks after open exchanges and ends those whose server is gone or hangs."""
+
+    def __init__(self, target: Target, patience: Patience, alive: Callable[[], bool] | None = None) -> None:
+        self._target, self._patience, self._alive = target, patience, alive
+        self._open: list[Exchange] = []
+        self._misses = 0
+        self.lag = 0.0
+        """Greatest lateness of a timer meanwhile, seconds: how late this client may have stamped."""
+
+    def add(self, exchange: Exchange) -> None:
+        """Look after one more exchange."""
+        self._open.append(exchange)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(EVERY)
+            self.lag = max(self.lag, time.monotonic() - before - EVERY)
+            self._open = [exchange for exchange in self._open if not exchange.finished.done()]
+            if not self._open:
+                continue
+            dead = await self._dead()
+            for exchange in self._open:
+                why = dead or self._silent(exchange, time.monotonic())
+                if why:
+                    abort(exchange, why)
+
+    def _silent(self, exchange: Exchange, now: float) -> str | None:
+        limit = self._patience.gap if exchange.pieces else self._patience.first
+        if exchange.sent and now - exchange.last > limit:
+            what = "the stream stalled" if exchange.pieces else "no answer began"
+            return f"hang: {what} for {now - exchange.last:.1f} s, where {limit:.1f} s were allowed"
+        return None
+
+    async def _dead(self) -> str | None:
+        if self._alive is not None and not self._alive():
+            return "dead: the server's process has ended"
+        try:
+            async with asyncio.timeout(CONNECT):
+                _, writer = await asyncio.open_connection(self._target.host, self._target.port)
+        except ConnectionRefusedError:
+            return "dead: the server no longer accepts connections"
+        except (OSError, TimeoutError):
+            self._misses += 1
+            return "dead: the server's host does not answer" if self._misses >= MISSES else None
+        self._misses = 0
+        writer.close()
+        return None

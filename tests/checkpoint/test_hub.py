@@ -1,0 +1,103 @@
+"""The Hugging Face Hub as it answers, played by a local server."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.zoo import rows
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LOAD = """
+import sys
+from draftmark.checkpoint.load import load_model
+from draftmark.errors import BadInput
+try:
+    model = load_model("owner/name")
+    print(model.revision, model.exact_weights, len(model.layers))
+except BadInput as error:
+    print(error)
+"""
+
+
+@contextmanager
+def hub(files: dict[str, bytes], *, code: int = 404, reason: str = "EntryNotFound") -> Iterator[str]:
+    """A server that has `files` of one repository and refuses everything else as the Hub words it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, *, body: bool) -> None:
+            content = files.get(self.path.rsplit("/", 1)[-1])
+            if content is None:
+                self.send_response(code)
+                self.send_header("X-Error-Code", reason)
+                self.send_header("X-Repo-Commit", COMMIT)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def log_message(self, *parts: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def load(url: str, home: Path) -> str:
+    """What loading owner/name says; a process of its own, because the Hub's client reads its address when imported."""
+    environment = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home), "XDG_CACHE_HOME": str(home)}
+    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (401, "GatedRepo", "the repository is gated"),
+        (401, "RepoNotFound", "no such repository"),
+        (404, "RevisionNotFound", "no revision"),
+        (404, "EntryNotFound", "no config.json"),
+    ],
+)
+def test_refusals_are_told_apart(tmp_path: Path, code: int, reason: str, message: str) -> None:
+    with hub({}, code=code, reason=reason) as url:
+        assert message in load(url, tmp_path)
+
+
+def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
+    said = load("http://127.0.0.1:9", tmp_path)
+    assert "cannot be reached" in said
+    assert "config.json" in said
+
+
+def test_a_repository_without_tensor_files_is_worked_out_from_its_config(tmp_path: Path) -> None:
+    config = json.dumps(rows()["Qwen/Qwen3-0.6B"]["config"]).encode()
+    with hub({"config.json": config}) as url:
+        assert load(url, tmp_path) == f"{COMMIT} False 28"

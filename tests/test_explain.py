@@ -1,0 +1,101 @@
+"""Explanations of curves whose causes are known."""
+
+import msgspec
+import pytest
+
+from draftmark.explain import Ceiling, Explanation, Reads, explain
+from draftmark.sample import Arrival, Point, Sample
+from draftmark.units import Bytes, BytesPerSecond, Seconds, Tokens
+
+GDDR = Ceiling(bytes_per_second=BytesPerSecond(1.792e12), kind="datasheet", source="RTX PRO 6000")
+KIMI = Reads(cache_per_token=Bytes(61 * 1152), weights=Bytes(4 * 10**9), why="61 layers x 576 x 2")
+
+
+def request(depth: int, step: float, *, steps: int = 24, tokens_per_step: int = 1, ttft: float = 1.0) -> Sample:
+    arrivals = tuple(
+        Arrival(at=Seconds(ttft + step * i), tokens=Tokens(1 + i * tokens_per_step)) for i in range(steps + 1)
+    )
+    return Sample(
+        due=Seconds(0),
+        sent=Seconds(0),
+        arrivals=arrivals,
+        ended=arrivals[-1].at,
+        prompt_tokens=Tokens(depth),
+        cached_tokens=Tokens(0),
+        completion_tokens=arrivals[-1].tokens,
+        counted_by="usage per chunk",
+    )
+
+
+def point(depth: int, *samples: Sample, concurrency: int = 1, invalid: str | None = None) -> Point:
+    return Point(asked=Tokens(depth), output=Tokens(24), concurrency=concurrency, samples=samples, invalid=invalid)
+
+
+def codes(explanation: Explanation) -> set[str]:
+    return {finding.code for finding in explanation.findings}
+
+
+def test_the_published_cliff_is_found() -> None:
+    """118.6 / 19.9 / 6.3 tok/s at 1,427 / 11,402 / 31,952 tokens: 4.2 to 5.3 us a token, about 14 GB/s of 1.8 TB/s."""
+    rates = {1427: 118.6, 11402: 19.9, 31952: 6.3}
+    explanation = explain([point(d, request(d, 1 / r)) for d, r in rates.items()], reads=KIMI, ceiling=GDDR)
+    assert explanation.step is not None
+    assert 4.2e-6 < explanation.step.slope.value < 5.3e-6
+    assert explanation.cache_bandwidth is not None
+    assert explanation.cache_bandwidth.value == pytest.approx(14e9, rel=0.15)
+    assert "slow-attention-kernel" in codes(explanation)
+    assert "attention-rules" in codes(explanation)
+    assert explanation.better_kernel is not None
+    assert explanation.better_kernel < 0.1 * explanation.step.at(31952)
+
+
+def test_speculation_separates_steps_from_tokens() -> None:
+    points = [point(d, request(d, 0.01 + 1e-6 * d, tokens_per_step=3)) for d in (1000, 4000, 16000, 64000)]
+    explanation = explain(points, reads=KIMI, ceiling=GDDR)
+    assert explanation.step is not None
+    assert explanation.per_token is not None
+    assert explanation.step.slope.value == pytest.approx(1e-6, rel=1e-3)
+    assert explanation.per_token.slope.value == pytest.approx(1e-6 / 3, rel=1e-3)
+    assert all(row.tokens_per_step == pytest.approx(3) for row in explanation.rows)
+
+
+def test_invalid_points_warm_ups_and_failures_are_not_used() -> None:
+    good = [point(d, request(d, 0.01 + 1e-6 * d)) for d in (1000, 4000, 16000)]
+    slow = request(8000, 5.0)
+    bad = [
+        point(8000, slow, invalid="the server restarted"),
+        point(8001, msgspec.structs.replace(slow, warm_up=True), msgspec.structs.replace(slow, error="reset")),
+    ]
+    assert [row.step for row in explain([*good, *bad]).rows] == [row.step for row in explain(good).rows]
+    with pytest.raises(ValueError, match="no valid point"):
+        explain(bad)
+
+
+def test_a_flat_curve_is_not_blamed_on_attention() -> None:
+    points = [point(d, request(d, 0.02 + noise)) for d, noise in ((1000, 2e-5), (2000, -2e-5), (4000, 1e-5), (8000, 0))]
+    explanation = explain(points, reads=KIMI, ceiling=GDDR)
+    assert codes(explanation) <= {"attention-grows", "overhead-rules-fixed-part"}
+    assert explanation.rows[-1].depth_share < 0.05
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    explanation = explain([point(1000, request(1000, 0.01))])
+    assert explanation.step is None
+    assert (explanation.cache_bandwidth, explanation.crossover, explanation.better_kernel) == (None, None, None)
+    assert explanation.rows[0].floor is None
+    assert codes(explanation) == {"too-few-depths"}
+
+
+def test_a_byte_count_that_cannot_be_is_said() -> None:
+    points = [point(d, request(d, 0.01 + 1e-9 * d)) for d in (1000, 4000, 16000, 64000)]
+    assert "bandwidth-above-ceiling" in codes(explain(points, reads=KIMI, ceiling=GDDR))
+
+
+def test_requests_side_by_side_read_their_caches_in_one_step() -> None:
+    alone = [point(d, request(d, 0.01 + 1e-6 * d)) for d in (1000, 4000, 16000)]
+    four = [point(d, *[request(d, 0.01 + 4e-6 * d)] * 4, concurrency=4) for d in (1000, 4000, 16000, 32000)]
+    together, single = explain([*alone[:2], *four], reads=KIMI), explain(alone, reads=KIMI)
+    assert together.concurrency == 4
+    assert together.cache_bandwidth is not None
+    assert single.cache_bandwidth is not None
+    assert together.cache_bandwidth.value == pytest.approx(single.cache_bandwidth.value, rel=1e-3)

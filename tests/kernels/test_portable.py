@@ -1,9 +1,11 @@
 """The portable kernel in Triton's interpreter, against the specification.
 
-The interpreter computes bfloat16 wrongly (it works on the bits), so these run in float16; the GPU tests run in bfloat16.
+The interpreter computes bfloat16 wrongly (it works on the bits), so these run in float16; on a GPU it is bfloat16.
 """
 
 import dataclasses
+import random
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ from draftmark.kernels.mla_verify.specification import specification
 TOLERANCE = 2e-3
 """float16 with float32 sums; measured 1.7e-4 to 2.5e-4."""
 
-SMALL = {"latent": 32, "rope": 16, "dtype": torch.float16}
+SMALL: dict[str, Any] = {"latent": 32, "rope": 16, "dtype": torch.float16}
 
 SHAPES = (
     Shape(lengths=(70, 0, 33), nodes=(5, 3, 0), heads=3, latent=512, rope=64, dtype=torch.float16),
@@ -34,14 +36,16 @@ SHAPES = (
     Shape(lengths=(300,), nodes=(65,), heads=1, **SMALL),
     Shape(lengths=(90,), nodes=(9,), heads=2, logit_cap=5.0, **SMALL),
     Shape(lengths=(90,), nodes=(2,), heads=128, **SMALL),
-    Shape(lengths=(90, 1), nodes=(9, 9), heads=2, cache_dtype=torch.float8_e4m3fn, key_scale=0.5, value_scale=0.7, **SMALL),
+    Shape(
+        lengths=(90, 1), nodes=(9, 9), heads=2, cache_dtype=torch.float8_e4m3fn, key_scale=0.5, value_scale=0.7, **SMALL
+    ),
 )
 
 
 def run_poisoned(problem: Problem) -> torch.Tensor:
     """Run with NaN in everything that the kernel has to write before it reads."""
     workspace = Workspace()
-    workspace.reserve(20_000, problem.latent, problem.query.device)
+    workspace.reserve(20_000 * problem.latent, 20_000, problem.query.device)
     for tensor in (workspace.partial, workspace.lse):
         assert tensor is not None
         tensor.fill_(float("nan"))
@@ -78,13 +82,13 @@ def test_identical_from_run_to_run() -> None:
 
 
 def test_a_tree_equals_its_paths_one_by_one() -> None:
-    import random
-
     nodes = 12
     parents = random_parents(nodes, random.Random(7))
     seen = ancestor_matrix(parents)
     shape = Shape(lengths=(100,), nodes=(nodes,), heads=2, **SMALL)
-    tree = dataclasses.replace(random_problem(shape, seed=7), ancestors=torch.cat([words_of(seen), torch.zeros(2).long()]))
+    tree = dataclasses.replace(
+        random_problem(shape, seed=7), ancestors=torch.cat([words_of(seen), torch.zeros(2).long()])
+    )
     whole = run_poisoned(tree)
     for node in range(nodes):
         path = seen[node].nonzero().flatten()

@@ -49,18 +49,19 @@ WRONG: tuple[tuple[str, Any], ...] = (
 
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=[f"{i}-{name}" for i, (name, _) in enumerate(WRONG)])
 def test_the_wrong_argument_is_named(name: str, value: object) -> None:
+    given: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=rf"^{name} is .*; it must be "):
-        dataclasses.replace(GOOD, **{name: value})
+        dataclasses.replace(GOOD, **given)
 
 
 def test_a_full_mask_needs_its_starts() -> None:
-    with pytest.raises(ValueError, match="^mask_indptr is None; it must be given where full_mask is"):
+    with pytest.raises(ValueError, match=r"^mask_indptr is None; it must be given where full_mask is"):
         dataclasses.replace(GOOD, ancestors=None, full_mask=torch.zeros(9, dtype=torch.bool))
 
 
 def test_pages_need_lengths() -> None:
     whole = torch.zeros(64, 48, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match="^cache_lengths is None"):
+    with pytest.raises(ValueError, match=r"^cache_lengths is None"):
         dataclasses.replace(GOOD, cache=whole, page_size=16)
 
 
@@ -76,28 +77,29 @@ def test_pages_need_lengths() -> None:
 )
 def test_ranges(name: str, value: torch.Tensor) -> None:
     check_ranges(GOOD)
+    given: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=r"it must be"):
-        check_ranges(dataclasses.replace(GOOD, **{name: value}))
+        check_ranges(dataclasses.replace(GOOD, **given))
 
 
 def test_out_is_checked() -> None:
-    with pytest.raises(ValueError, match="^out is "):
+    with pytest.raises(ValueError, match=r"^out is "):
         mla_verify(GOOD, out=torch.empty(7, 2, 31, dtype=torch.bfloat16))
 
 
 def test_hopper_names_what_it_does_not_take() -> None:
-    with pytest.raises(ValueError, match="^kernel is hopper; it must be another one: it takes latent 512"):
+    with pytest.raises(ValueError, match=r"^kernel is hopper; it must be another one: it takes latent 512"):
         mla_verify(GOOD, kernel="hopper")
 
 
 def test_an_unknown_architecture_is_an_error_that_names_it() -> None:
-    with pytest.raises(ValueError, match="^architecture is sm_75"):
+    with pytest.raises(ValueError, match=r"^architecture is sm_75"):
         choose(16, fp8=False, architecture=75)
     assert choose(16, fp8=False, architecture=121) == choose(16, fp8=False, architecture=120)
 
 
 def test_workspace_is_kept() -> None:
     workspace = Workspace()
-    first, _ = workspace.reserve(10, 8, torch.device("cpu"))
-    again, _ = workspace.reserve(5, 8, torch.device("cpu"))
+    first, _ = workspace.reserve(80, 10, torch.device("cpu"))
+    again, _ = workspace.reserve(40, 5, torch.device("cpu"))
     assert first.data_ptr() == again.data_ptr()

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import plan, runs, serve, stop, sweep
+from draftmark.cli import kernel, plan, runs, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -25,6 +25,7 @@ app.command()(runs.runs)
 app.command()(runs.export)
 app.command()(serve.serve)
 app.command()(stop.stop)
+app.add_typer(kernel.app, name="kernel")
 
 
 def _version(wanted: bool) -> None:

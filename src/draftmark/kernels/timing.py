@@ -1,14 +1,17 @@
-"""Times on a GPU: medians of CUDA-graph replays over input sets that together exceed the cache; and the two ceilings."""
+"""Times on a GPU: medians of graph replays over input sets that together exceed the cache; and the two ceilings."""
 
+import itertools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-WARM_UPS: Final = 3
-REPLAYS: Final = 21
+WARM_UP_SECONDS: Final = 0.1
+"""An idle GPU's clocks take some milliseconds to rise."""
+REPLAYS: Final = 41
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,8 @@ class Ceilings:
 
 
 def time_calls(calls: Sequence[Callable[[], object]], replays: int = REPLAYS) -> Timing:
-    """Time one call: all `calls` (the same work on different inputs) are captured in one graph, and that is replayed."""
-    stream = torch.cuda.Stream()
+    """Time one call: all `calls` (the same work on different inputs) are captured in one graph and replayed."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         for call in calls:
             call()
@@ -43,16 +46,18 @@ def time_calls(calls: Sequence[Callable[[], object]], replays: int = REPLAYS) ->
 
 
 def time_replays(replay: Callable[[], object], replays: int) -> list[float]:
-    """Seconds of each of `replays` calls after a few to warm up, by events on the device."""
-    for _ in range(WARM_UPS):
+    """Seconds of each of `replays` calls, once the clocks are up, by events on the device."""
+    started = time.monotonic()
+    while time.monotonic() - started < WARM_UP_SECONDS:
         replay()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+        torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]  # type: ignore[no-untyped-call]
     marks[0].record()
     for mark in marks[1:]:
         replay()
         mark.record()
     torch.cuda.synchronize()
-    return [before.elapsed_time(after) / 1000 for before, after in zip(marks, marks[1:], strict=False)]
+    return [before.elapsed_time(after) / 1000 for before, after in itertools.pairwise(marks)]
 
 
 def summary(seconds: list[float]) -> Timing:

@@ -113,6 +113,6 @@ def check_call(forward: ast.FunctionDef | None, slot: Slot) -> None:
         raise Broken(f"the verify call has keywords {sorted(keywords(calls[0]) ^ KEYWORDS)} more or less")
 
 
-def keywords(call: ast.Call) -> set[str | None]:
+def keywords(call: ast.Call) -> set[str]:
     """Names of a call's keyword arguments."""
-    return {keyword.arg for keyword in call.keywords}
+    return {keyword.arg or "**" for keyword in call.keywords}

@@ -62,14 +62,14 @@ def after_init(slot: contract.Slot, *, shadow: bool) -> Callable[..., None]:
         del result
         if not backend.use_mla or backend.skip_prefill:
             return
-        import torch
+        from torch.compiler import disable
 
         from draftmark.plugins.verify import Verifier
 
         verifier = Verifier(engine=backend.extend_attention_fwd, shadow=shadow, logger=logger)
         setattr(backend, slot.switch, True)
-        setattr(backend, slot.function, torch.compiler.disable(verifier.verify))
-        backend.extend_attention_fwd = torch.compiler.disable(verifier.extend)
+        setattr(backend, slot.function, disable(verifier.verify))  # type: ignore[no-untyped-call]
+        backend.extend_attention_fwd = disable(verifier.extend)  # type: ignore[no-untyped-call]
         logger.info("verify kernel in place%s", ", in shadow mode" if shadow else "")
 
     return fill

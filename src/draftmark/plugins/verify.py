@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from triton.errors import TritonError
 
 from draftmark.kernels.mla_verify.launch import Workspace, mla_verify
@@ -30,7 +29,7 @@ NEUTRAL = {
 }
 """Options of the engine's kernel that ours has not, with the values at which they do nothing."""
 IGNORED = frozenset({"logit_cap", "max_bs", "page_size", "extend_seq_lens_cpu"})
-"""Options that are handled, or that only matter to the engine's own kernel: indices name single slots at any page size."""
+"""Options that are handled, or matter to the engine's own kernel only: indices name single slots at any page size."""
 
 WORKSPACE = Workspace()
 """One a process: SGLang runs target and draft on one stream, one after the other."""
@@ -51,11 +50,11 @@ class Verifier:
 
     def verify(self, *arguments: Any, **options: Any) -> bool:
         """The verify slot: True where the output was written, False where the engine shall do it."""
-        return self._serve(arguments, options, tell=True)
+        return self._serve(arguments, options)
 
     def extend(self, *arguments: Any, **options: Any) -> Any:
         """The extend function: short passes over a latent cache are ours, everything else is the engine's."""
-        if self._is_short(arguments) and self._serve(arguments, options, tell=True):
+        if self._is_short(arguments) and self._serve(arguments, options):
             return None
         if self._shadow:
             self._shadow.report()
@@ -65,7 +64,7 @@ class Verifier:
         most = arguments[12]
         return isinstance(most, int) and most <= MAX_NODES
 
-    def _serve(self, arguments: tuple[Any, ...], options: dict[str, Any], *, tell: bool) -> bool:
+    def _serve(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         try:
             problem = read_call(arguments, options)
             if self._shadow is None:
@@ -96,7 +95,9 @@ def read_call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Problem:
     query, keys, values, out, cache, value_cache, query_indptr, cache_indptr, cache_indices = arguments[:9]
     mask, causal, mask_indptr, most, key_scale, value_scale, scale = arguments[9:]
     for name, value in options.items():
-        if name not in IGNORED and (name not in NEUTRAL or not any(value is same or value == same for same in NEUTRAL[name])):
+        if name not in IGNORED and (
+            name not in NEUTRAL or not any(value is same or value == same for same in NEUTRAL[name])
+        ):
             raise Unfit(f"{name}={value!r}")
     if query.shape[-1] != LATENT + ROPE or values.shape[-1] != LATENT:
         raise Unfit(f"width {query.shape[-1]} with values of {values.shape[-1]}, not {LATENT + ROPE} with {LATENT}")

@@ -1,4 +1,4 @@
-"""Compile the portable kernel for any architecture without a GPU, and read what it takes: registers, spills, shared memory."""
+"""Compile kernels for any architecture without a GPU, and read what they take: registers, spills, shared memory."""
 
 import re
 import subprocess
@@ -11,8 +11,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from draftmark.kernels.mla_verify.portable import attend, merge
-from draftmark.kernels.mla_verify.tiles import Tile
+from draftmark.kernels.mla_verify.portable import attend, attend_drafts, merge
+from draftmark.kernels.mla_verify.tiles import DRAFT_TOKENS, Tile
 
 POINTERS: Final = {
     "query": "*bf16",
@@ -67,20 +67,39 @@ def source(kernel: Any, constants: dict[str, Any], fp8: bool) -> ASTSource:
 
 
 def usage(compiled: Any) -> Usage:
-    """Read a compiled kernel's machine code with the disassembler that comes with Triton."""
+    """What a kernel that Triton compiled takes."""
+    return read_usage(compiled.asm["cubin"], compiled.metadata.name, compiled.metadata.shared)
+
+
+def read_usage(cubin: bytes, name: str, shared: int) -> Usage:
+    """Read machine code with Triton's disassembler; dynamic shared memory is known to the host only."""
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
+        file.write(cubin)
         file.flush()
         resources = tool_output(tools / "cuobjdump", "--dump-resource-usage", file.name)
         code = tool_output(tools / "cuobjdump", "--dump-sass", file.name)
+    resources = resources.partition(f"Function {name}:")[2]
+    code = code.partition(f"Function : {name}")[2].partition("Function : ")[0]
     return Usage(
-        registers=int(re.search(r"REG:(\d+)", resources).group(1)),
-        stack=int(re.search(r"STACK:(\d+)", resources).group(1)),
+        registers=number_after("REG", resources),
+        stack=number_after("STACK", resources),
         spill_stores=len(re.findall(r"\bSTL\b", code)),
-        shared=compiled.metadata.shared,
+        shared=shared,
         wgmma="HGMMA" in code,
     )
+
+
+def number_after(label: str, text: str) -> int:
+    """The first number that stands behind `label:`.
+
+    Raises:
+        RuntimeError: there is none, so the disassembler prints something new.
+    """
+    match = re.search(rf"{label}:(\d+)", text)
+    if match is None:
+        raise RuntimeError(f"no {label} in {text[:200]!r}")
+    return int(match.group(1))
 
 
 def tool_output(tool: Path, *arguments: str) -> str:
@@ -88,23 +107,29 @@ def tool_output(tool: Path, *arguments: str) -> str:
     return subprocess.run([tool, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def attend_constants(tile: Tile, fp8: bool) -> dict[str, Any]:
-    """Compile-time values of the main kernel as SGLang's verify step uses it."""
-    return {
-        "LATENT": 512,
-        "ROPE": 64,
-        "M": tile.rows,
-        "N": tile.tokens,
-        "BLOCK_REQUESTS": 16,
-        "PAGE": 1,
-        "HAS_LENGTHS": False,
-        "HAS_CAP": False,
-        "FP8": fp8,
-    }
+SIZES: Final = {"LATENT": 512, "HAS_LENGTHS": False}
+"""Compile-time values that all kernels share, as SGLang's verify step uses them."""
+
+
+def compile_for(architecture: int, built: ASTSource, warps: int, stages: int) -> Usage:
+    """Compile a kernel for one architecture (90 for sm_90)."""
+    options = {"num_warps": warps, "num_stages": stages}
+    return usage(triton.compile(built, target=GPUTarget("cuda", architecture, 32), options=options))
 
 
 def compile_attend(architecture: int, tile: Tile, fp8: bool) -> Usage:
-    """Compile the main kernel with one tile shape for one architecture (90 for sm_90)."""
-    target = GPUTarget("cuda", architecture, 32)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    return usage(triton.compile(source(attend, attend_constants(tile, fp8), fp8), target=target, options=options))
+    """The main kernel with one tile."""
+    more = {"ROPE": 64, "M": tile.rows, "N": tile.tokens, "BLOCK_REQUESTS": 16, "PAGE": 1, "HAS_CAP": False, "FP8": fp8}
+    return compile_for(architecture, source(attend, SIZES | more, fp8), tile.warps, tile.stages)
+
+
+def compile_drafts(architecture: int, rows: int, warps: int) -> Usage:
+    """The kernel of the draft's own nodes."""
+    more = {"ROPE": 64, "M": rows, "N": DRAFT_TOKENS, "MASK": "full", "HAS_CAP": False}
+    return compile_for(architecture, source(attend_drafts, SIZES | more, fp8=False), warps, 2)
+
+
+def compile_merge(architecture: int) -> Usage:
+    """The sum of the parts."""
+    more = {"M": 64, "N": 64, "BLOCK_REQUESTS": 16, "BLOCK_TEAMS": 128, "COLUMNS": 128, "PARTS": 16, "ROWS": 1}
+    return compile_for(architecture, source(merge, SIZES | more, fp8=False), 4, 2)

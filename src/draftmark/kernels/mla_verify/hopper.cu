@@ -1,23 +1,26 @@
 // The Hopper kernel: attention of draft nodes against a paged latent cache, with wgmma. bf16, latent 512, rope 64.
 //
 // A block works on 64 rows (nodes x heads of one request) and walks a contiguous part of the line of 64-token tiles; a
-// request's draft nodes are the tail of its tokens. Three warpgroups:
+// request's draft nodes are the tail of its tokens. Three kinds of warps:
 //   scorer    S = Q K^T, softmax, and the left half of O += P V, with P from its registers
 //   helper    the right half of O += P V, with P from shared memory
-//   loader    gathers rows of the cache by cp.async into two stages, two warps to a stage, so that both can be in flight
+//   loaders   gather rows of the cache by cp.async into two stages, and never wait for them: the copies themselves
+//             arrive at the stage's barriers, one for each third of the width, so that the scores can start with the first
 // A tile serves as K (64 tokens x 576, read along the width) and as V (its first 512 columns, read along the tokens),
-// both from the same swizzled shared memory. The next tile's scores are issued behind this tile's P V, so that the
-// matrix units have work while the loader's barrier is looked at; softmax overlaps with the helper's half.
+// both from the same swizzled shared memory. A tile's scores are issued behind the P V of the tile before, and softmax
+// overlaps with what the helper still has to do.
 // The host prepends the wrappers of the three wgmma shapes, whose operand lists nobody should have to read.
 
-constexpr int ROWS = 64, TOKENS = 64, LATENT = 512, WIDTH = 576, PANELS = WIDTH / 64;
+constexpr int ROWS = 64, TOKENS = 64, STAGES = 2, LATENT = 512, WIDTH = 576, PANELS = WIDTH / 64;
 constexpr int PANEL_BYTES = 64 * 128;                // 64 rows of 64 bf16, 128-byte swizzle
 constexpr int TILE_BYTES = PANELS * PANEL_BYTES;
-constexpr int P_AT = 3 * TILE_BYTES;                 // shared memory: Q, stage 0, stage 1, P, small arrays, barriers
+constexpr int P_AT = (1 + STAGES) * TILE_BYTES;      // shared memory: Q, stages, P, small arrays, barriers
 constexpr int FADE_AT = P_AT + PANEL_BYTES;
 constexpr int INVERSE_AT = FADE_AT + ROWS * 4;
-constexpr int BARRIERS_AT = INVERSE_AT + ROWS * 4;   // full[2], empty[2], p_full, p_empty
-constexpr int CONSUMERS = 256, LOADERS = 64;
+constexpr int BARRIERS_AT = INVERSE_AT + ROWS * 4;   // full and empty of the stages, full and empty of P
+constexpr int CONSUMERS = 256, LOADER_WARPS = 4, THIRD = PANELS / 3;
+constexpr int WARP_ROWS = TOKENS / LOADER_WARPS;
+constexpr float SLACK = 8.0f;
 
 enum Mask { CAUSAL = 0, ANCESTORS = 1, FULL = 2 };
 
@@ -26,10 +29,10 @@ struct Arguments {
     const void *query_indptr, *cache_indptr, *cache_indices, *mask_indptr;
     const i64 *ancestors;
     const unsigned char *full_mask;
-    float *partial, *partial_lse;
-    char *out;
+    char *partial, *out;
+    float *partial_lse;
     i64 cache_stride, draft_stride;                  // bytes
-    int requests, heads, teams, blocks, min_tiles, mask;
+    int requests, heads, teams, blocks, min_tiles, groups, mask;
     int wide_query_indptr, wide_cache_indptr, wide_cache_indices, wide_mask_indptr;
     float scale;                                     // of logits, in base 2
     float cap, cap_inner;                            // cap in base 2 (0: none); what goes into its exp2
@@ -59,35 +62,34 @@ __device__ __forceinline__ int warp_scan(int value, int lane) {
     return value;
 }
 
-// The line of tiles, as in schedule.py: its length, a team's share, and where a tile or a request lies in it.
-struct Line { int length, share; };
+// The line of tiles, as in schedule.py, and where a team's part of it begins: its first request, and that one's start.
+// Starting a request costs about as much as EXTRA tiles; they lie before its own in the line.
+constexpr int EXTRA = 3;
+struct Place { int share, low, high, request, start; };
 
-__device__ __forceinline__ Line measure_line(const Arguments &a, int lane) {
-    int length = 0;
-    for (int base = 0; base < a.requests; base += 32) {
-        int tiles = base + lane < a.requests ? load_request(a, base + lane).tiles : 0;
-        length += __reduce_add_sync(~0u, tiles);
-    }
-    return {length, max((length + a.teams - 1) / a.teams, a.min_tiles)};
+__device__ __forceinline__ int tiles_at(const Arguments &a, int request) {
+    const int tiles = request < a.requests ? load_request(a, request).tiles : 0;
+    return tiles ? EXTRA + tiles : 0;
 }
 
-// First request that ends after tile `low` of the line, and where it starts.
-__device__ __forceinline__ void find_request(const Arguments &a, int low, int lane, int &request, int &start) {
+__device__ __forceinline__ Place locate(const Arguments &a, int team, int lane) {
+    const int first_tiles = tiles_at(a, lane);       // most batches fit one warp, and need no second look
+    int length = __reduce_add_sync(~0u, first_tiles);
+    for (int base = 32; base < a.requests; base += 32) length += __reduce_add_sync(~0u, tiles_at(a, base + lane));
+    const int share = max((length + a.teams - 1) / a.teams, a.min_tiles);
+    const int low = team * share, high = min(low + share, length);
     int before = 0;
     for (int base = 0; base < a.requests; base += 32) {
-        int tiles = base + lane < a.requests ? load_request(a, base + lane).tiles : 0;
-        int end = before + warp_scan(tiles, lane);
-        unsigned after = __ballot_sync(~0u, end > low);
+        const int tiles = base ? tiles_at(a, base + lane) : first_tiles;
+        const int end = before + warp_scan(tiles, lane);
+        const unsigned after = __ballot_sync(~0u, end > low);
         if (after) {
-            int which = __ffs(after) - 1;
-            request = base + which;
-            start = __shfl_sync(~0u, end - tiles, which);
-            return;
+            const int which = __ffs(after) - 1;
+            return {share, low, high, base + which, __shfl_sync(~0u, end - tiles, which)};
         }
         before = __shfl_sync(~0u, end, 31);
     }
-    request = a.requests;
-    start = before;
+    return {share, low, high, a.requests, high};
 }
 
 __device__ __forceinline__ u32 shared_address(const void *pointer) {
@@ -117,6 +119,9 @@ __device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.
 __device__ __forceinline__ void copy_16(u32 to, const char *from, int bytes) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ void copies_arrive(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -127,6 +132,11 @@ template <int LEFT> __device__ __forceinline__ void wgmma_wait() {
 template <int N> __device__ __forceinline__ void hold(float (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i])::"memory");
+}
+// Registers that wgmma still reads must not be given to anything else before the wait.
+template <int N> __device__ __forceinline__ void hold(u32 (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i])::"memory");
 }
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
@@ -145,7 +155,7 @@ __device__ __forceinline__ u32 pack_bf16(float low, float high) {
 }
 
 // Shared-memory matrix descriptors, 128-byte swizzle. Along the width (K-major): groups of 8 rows are 1024 bytes apart.
-// Along the tokens (MN-major): panels of 64 columns are PANEL_BYTES apart, groups of 8 tokens 1024 bytes.
+// Along the tokens (MN-major): panels of 64 columns are `leading` bytes apart, groups of 8 tokens 1024 bytes.
 __device__ __forceinline__ u64 descriptor(u32 address, int leading) {
     return u64((address & 0x3FFFF) >> 4) | u64(leading >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
@@ -154,32 +164,35 @@ __device__ __forceinline__ u32 swizzled(u32 panel, int row, int chunk) {
     return panel + row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-// Gather the tiles of this loader's stage. Lanes of 8 read 128 contiguous bytes of a row.
-__device__ __forceinline__ void load_tile(const Arguments &a, const Request &q, int tile, u32 stage, u32 empty,
-                                          int phase, int half, int lane) {
-    const char *from[8];
-    u32 bytes = 0;
+// A loader warp has WARP_ROWS rows of each tile, one row's address a lane (null: no such row).
+__device__ __forceinline__ const char *row_address(const Arguments &a, const Request &q, int tile, int first, int lane) {
+    const int token = tile * TOKENS + first + lane % WARP_ROWS;
+    if (token < q.length)
+        return a.cache + load_index(a.cache_indices, q.first_index + token, a.wide_cache_indices) * a.cache_stride;
+    if (token < q.length + q.nodes) return a.draft_keys + (q.first_node + token - q.length) * a.draft_stride;
+    return nullptr;
+}
+
+// Gather this warp's rows, a third of the width after the other. Lanes of 8 read 128 contiguous bytes of a row.
+__device__ __forceinline__ void load_rows(const Arguments &a, const char *address, u32 stage, u32 full, int first, int lane) {
+    const char *from[WARP_ROWS / 4];
+    u32 missing = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        int token = tile * TOKENS + half * 32 + i * 4 + lane / 8;
-        from[i] = a.cache;
-        if (token < q.length) {
-            from[i] += load_index(a.cache_indices, q.first_index + token, a.wide_cache_indices) * a.cache_stride;
-            bytes |= 1u << i;
-        } else if (token < q.length + q.nodes) {
-            from[i] = a.draft_keys + (q.first_node + token - q.length) * a.draft_stride;
-            bytes |= 1u << i;
-        }
+    for (int i = 0; i < WARP_ROWS / 4; ++i) {
+        const u64 held = __shfl_sync(~0u, reinterpret_cast<u64>(address), i * 4 + lane / 8);
+        from[i] = (held ? reinterpret_cast<const char *>(held) : a.cache) + (lane & 7) * 16;
+        missing |= u32(held == 0) << i;
     }
-    barrier_wait(empty, phase);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        int row = half * 32 + i * 4 + lane / 8;
-        u32 to = swizzled(stage, row, lane & 7);
-        const char *source = from[i] + (lane & 7) * 16;
+    for (int third = 0; third < 3; ++third) {
 #pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel)
-            copy_16(to + panel * PANEL_BYTES, source + panel * 128, (bytes >> i & 1) * 16);
+        for (int i = 0; i < WARP_ROWS / 4; ++i) {
+            const u32 to = swizzled(stage, first + i * 4 + lane / 8, lane & 7);
+#pragma unroll
+            for (int panel = third * THIRD; panel < (third + 1) * THIRD; ++panel)
+                copy_16(to + panel * PANEL_BYTES, from[i] + panel * 128, missing >> i & 1 ? 0 : 16);
+        }
+        copies_arrive(full + third * 8);
     }
 }
 
@@ -196,34 +209,65 @@ __device__ __forceinline__ void load_query(const Arguments &a, const Request &q,
     proxy_fence();
 }
 
-__device__ __forceinline__ void issue_scores(float (&s)[32], u32 query, u32 stage) {
-    wgmma_fence();
+// Copies by cp.async are ordinary writes, which the matrix units see behind a fence only.
+__device__ __forceinline__ void wait_third(u32 full, int third, int phase) {
+    barrier_wait(full + third * 8, phase);
+    proxy_fence();
+}
+
+__device__ __forceinline__ void issue_scores(float (&s)[32], u32 query, u32 stage, u32 full, int phase) {
 #pragma unroll
-    for (int step = 0; step < WIDTH / 16; ++step) {
-        int offset = step / 4 * PANEL_BYTES + step % 4 * 32;
-        wgmma_scores(s, descriptor(query + offset, 16), descriptor(stage + offset, 16), step > 0);
+    for (int panel = 0; panel < PANELS; ++panel) {
+        if (panel % THIRD == 0) {
+            wait_third(full, panel / THIRD, phase);
+            wgmma_fence();
+        }
+#pragma unroll
+        for (int inside = 0; inside < 128; inside += 32) {
+            const int at = panel * PANEL_BYTES + inside;
+            wgmma_scores(s, descriptor(query + at, 16), descriptor(stage + at, 16), at > 0);
+        }
     }
     wgmma_commit();
 }
 
-__device__ __forceinline__ bool is_visible(const Arguments &a, const Request &q, i64 mask_start, int node, int other) {
-    if (other >= q.nodes || node >= q.nodes) return false;
-    if (a.mask == CAUSAL) return other <= node;
-    if (a.mask == ANCESTORS) return other == 0 || (a.ancestors[q.first_node + node] >> (other - 1) & 1);
-    return a.full_mask[mask_start + i64(node) * (q.length + q.nodes) + q.length + other];
+// Which draft nodes a row's node sees: the root apart, then a bit a node. The four lanes of a row share the reading.
+struct Seen { u32 root; u64 others; };
+
+__device__ __forceinline__ Seen load_seen(const Arguments &a, const Request &q, i64 mask_start, int row, int lane) {
+    const int node = row / a.heads;
+    Seen seen = {0, 0};
+    if (node < q.nodes) {
+        if (a.mask == CAUSAL) {
+            seen = {1, (u64(1) << node) - 1};        // node 64 sees 64 others: the shift below must not be by 64
+            if (node == 64) seen.others = ~u64(0);
+        } else if (a.mask == ANCESTORS) {
+            seen = {1, u64(a.ancestors[q.first_node + node])};
+        } else {
+            const unsigned char *cells = a.full_mask + mask_start + i64(node) * (q.length + q.nodes) + q.length;
+            seen.root = cells[0] != 0;
+#pragma unroll
+            for (int i = 0; i < 16; ++i) {
+                const int other = i * 4 + lane % 4;  // bit `other` is node other + 1
+                if (other + 1 < q.nodes && cells[other + 1]) seen.others |= u64(1) << other;
+            }
+        }
+        if (q.nodes <= 64) seen.others &= (u64(1) << (q.nodes - 1)) - 1;
+    }
+    seen.others |= __shfl_xor_sync(~0u, seen.others, 1);
+    seen.others |= __shfl_xor_sync(~0u, seen.others, 2);
+    return seen;
 }
 
-// Draft tokens behind the committed ones: hide what a row's node does not descend from, and what lies beyond the end.
-__device__ __forceinline__ u32 hidden_bits(const Arguments &a, const Request &q, i64 mask_start, int tile, int row,
-                                        int lane) {
-    u32 hidden = 0;
-#pragma unroll 1
+// Hide, in a tile that reaches beyond the committed tokens, what the rows' nodes do not see.
+__device__ __forceinline__ void hide(float (&s)[32], const Seen &upper, const Seen &lower, int first_other, int lane) {
+#pragma unroll
     for (int i = 0; i < 32; ++i) {
-        int token = tile * TOKENS + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        int node = (row + (i & 2) * 4) / a.heads;
-        if (token >= q.length && !is_visible(a, q, mask_start, node, token - q.length)) hidden |= 1u << i;
+        const int other = first_other + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const Seen &seen = i & 2 ? lower : upper;
+        const bool visible = other < 0 || (other == 0 ? seen.root : other <= 64 && (seen.others >> ((other - 1) & 63) & 1));
+        if (!visible) s[i] = -INFINITY;
     }
-    return hidden;
 }
 
 __device__ __forceinline__ float quad_max(float x) {
@@ -241,80 +285,158 @@ __device__ __forceinline__ void fade_rows(float (&o)[128], float fade0, float fa
     for (int i = 0; i < 128; ++i) o[i] *= i & 2 ? fade1 : fade0;
 }
 
-// Write one half of the columns: final bf16 where the part is the whole request, float32 into the part's slot elsewhere.
-__device__ __forceinline__ void store_half(const Arguments &a, const Request &q, const float (&o)[128], i64 slot,
-                                           bool whole, int row, int rows, int in_block, int half, int lane,
+// Four lanes, four words each: word w of lane l and word l of lane w change places.
+__device__ __forceinline__ void transpose(u32 (&w)[4], int lane) {
+    const bool odd = lane & 1, high = lane & 2;
+    u32 x = __shfl_xor_sync(~0u, odd ? w[0] : w[1], 1), y = __shfl_xor_sync(~0u, odd ? w[2] : w[3], 1);
+    if (odd) w[0] = x, w[2] = y; else w[1] = x, w[3] = y;
+    x = __shfl_xor_sync(~0u, high ? w[0] : w[2], 2), y = __shfl_xor_sync(~0u, high ? w[1] : w[3], 2);
+    if (high) w[0] = x, w[1] = y; else w[2] = x, w[3] = y;
+}
+
+// Write one half of the columns of this thread's two rows, in bf16, 16 bytes a lane; `rows` of them exist from here on.
+__device__ __forceinline__ void store_half(const float (&o)[128], char *to, int rows, int half, int lane,
                                            float inverse0, float inverse1) {
+    to += half * LATENT + lane % 4 * 16;
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
-        if (row + below * 8 >= rows) continue;
-        float inverse = below ? inverse1 : inverse0;
-        i64 out_row = q.first_node * a.heads + row + below * 8;
-        i64 part_row = slot * ROWS + in_block + below * 8;
-        int column = half * 256 + lane % 4 * 2;
-        if (whole) {
-            u32 *to = reinterpret_cast<u32 *>(a.out + (out_row * LATENT + column) * 2);
+        const float inverse = below ? inverse1 : inverse0;
 #pragma unroll
-            for (int j = 0; j < 32; ++j)
-                to[j * 4] = pack_bf16(o[j * 4 + below * 2] * inverse, o[j * 4 + below * 2 + 1] * inverse);
-        } else {
-            float2 *to = reinterpret_cast<float2 *>(a.partial + part_row * LATENT + column);
+        for (int j = 0; j < 32; j += 4) {
+            u32 words[4];
 #pragma unroll
-            for (int j = 0; j < 32; ++j)
-                to[j * 4] = make_float2(o[j * 4 + below * 2] * inverse, o[j * 4 + below * 2 + 1] * inverse);
+            for (int k = 0; k < 4; ++k)
+                words[k] = pack_bf16(o[(j + k) * 4 + below * 2] * inverse, o[(j + k) * 4 + below * 2 + 1] * inverse);
+            transpose(words, lane);
+            if (rows > below * 8)
+                *reinterpret_cast<uint4 *>(to + below * 8 * LATENT * 2 + j * 16) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1) attend(const __grid_constant__ Arguments a) {
+// Online softmax, in base 2, of this thread's two rows. The anchor follows the maximum only where that has run ahead by
+// SLACK powers of two: float32 sums bear it, and what was added up so far need seldom be faded.
+struct Softmax { float anchor0, anchor1, sum0, sum1, fade0, fade1; };
+
+__device__ __forceinline__ void raise(float &anchor, float &fade, float most) {
+    most = quad_max(most);
+    const float old = anchor;
+    if (most > old + SLACK) anchor = most;
+    fade = old == anchor ? 1.0f : exp2_fast(old - anchor);
+}
+
+__device__ __forceinline__ void soften(const Arguments &a, float (&s)[32], Softmax &m, u32 (&p)[16]) {
+    if (a.cap > 0.0f) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i)                 // tanh(x) = 1 - 2 / (exp(2x) + 1), right at both ends
+            s[i] = a.cap - 2.0f * a.cap * reciprocal(exp2_fast(s[i] * a.cap_inner) + 1.0f);
+    }
+    const float scale = a.cap > 0.0f ? 1.0f : a.scale;
+    float most0 = s[0], most1 = s[2];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        if (i & 2) most1 = fmaxf(most1, s[i]); else most0 = fmaxf(most0, s[i]);
+    }
+    most0 *= scale, most1 *= scale;
+    m.fade0 = m.fade1 = 1.0f;
+    if (__any_sync(~0u, most0 > m.anchor0 + SLACK || most1 > m.anchor1 + SLACK)) {
+        raise(m.anchor0, m.fade0, most0);
+        raise(m.anchor1, m.fade1, most1);
+        m.sum0 *= m.fade0, m.sum1 *= m.fade1;
+    }
+    const float anchor0 = m.anchor0 == -INFINITY ? 0.0f : m.anchor0, anchor1 = m.anchor1 == -INFINITY ? 0.0f : m.anchor1;
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+        const float anchor = i & 2 ? anchor1 : anchor0;
+        s[i] = exp2_fast(fmaf(s[i], scale, -anchor)), s[i + 1] = exp2_fast(fmaf(s[i + 1], scale, -anchor));
+        p[i / 2] = pack_bf16(s[i], s[i + 1]);
+    }
+}
+
+// The weights' sums, while the matrix units are at work.
+__device__ __forceinline__ void add_up(const float (&s)[32], Softmax &m) {
+#pragma unroll
+    for (int i = 0; i < 32; i += 2) {
+        if (i & 2) m.sum1 += s[i] + s[i + 1]; else m.sum0 += s[i] + s[i + 1];
+    }
+}
+
+// Hand a tile's weights to the helper, in bf16, with what the rows so far fade by.
+__device__ __forceinline__ void publish(const u32 (&p)[16], const Softmax &m, u32 panel, u32 p_full, u32 p_empty,
+                                        float *fades, int in_block, int number, int lane) {
+    barrier_wait(p_empty, (number & 1) ^ 1);
+    u32 row = swizzled(panel, in_block, 0) + lane % 4 * 4;
+    asm volatile("" : "+r"(row));                    // or the compiler keeps all addresses over the loop, and spills
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+        const u32 at = (row ^ (i / 2 << 4)) + i % 2 * 1024;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(p[i]) : "memory");
+    }
+    if (lane % 4 == 0) fades[in_block] = m.fade0, fades[in_block + 8] = m.fade1;
+    proxy_fence();
+    warp_arrive(p_full, lane);
+}
+
+__device__ __forceinline__ void issue_values(float (&o)[128], const u32 (&p)[16], u32 stage) {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < TOKENS / 16; ++step)
+        wgmma_values_registers(o, p[step * 4], p[step * 4 + 1], p[step * 4 + 2], p[step * 4 + 3],
+                               descriptor(stage + step * 2048, PANEL_BYTES));
+    wgmma_commit();
+}
+
+extern "C" __global__ void __launch_bounds__(CONSUMERS + LOADER_WARPS * 32, 1) attend(const __grid_constant__ Arguments a) {
     extern __shared__ __align__(1024) char memory[];
-    const u32 base = shared_address(memory);
-    const u32 query = base, stages = base + TILE_BYTES, p_panel = base + P_AT, barriers = base + BARRIERS_AT;
-    const u32 full = barriers, empty = barriers + 16, p_full = barriers + 32, p_empty = barriers + 40;
+    const u32 query = shared_address(memory), stages = query + TILE_BYTES, p_panel = query + P_AT;
+    const u32 full = query + BARRIERS_AT, empty = full + STAGES * 24, p_full = empty + STAGES * 8, p_empty = p_full + 8;
     float *fades = reinterpret_cast<float *>(memory + FADE_AT);
     float *inverses = reinterpret_cast<float *>(memory + INVERSE_AT);
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, group = warp / 4;
     const int block = blockIdx.x, team = blockIdx.y;
 
     if (thread == 0) {
-        for (int i = 0; i < 2; ++i) {
-            barrier_init(full + i * 8, LOADERS);
+        for (int i = 0; i < STAGES; ++i) {
+            for (int third = 0; third < 3; ++third) barrier_init(full + (i * 3 + third) * 8, LOADER_WARPS * 32);
             barrier_init(empty + i * 8, CONSUMERS / 32);
         }
         barrier_init(p_full, 4);
         barrier_init(p_empty, 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    const Line line = measure_line(a, lane);
-    const int low = team * line.share, high = min(low + line.share, line.length);
-    int request, start;
-    find_request(a, low, lane, request, start);
+    const Place place = locate(a, team, lane);
+    const int low = place.low, high = place.high;
+    int request = place.request, start = place.start;
     __syncthreads();
 
     int count = 0;                                   // tiles walked so far: stage and phase of every barrier
-    if (group == 2) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-        const int mine = warp / 2 % 2, half = warp % 2;
+    if (group >= 2) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        const int first = warp % LOADER_WARPS * WARP_ROWS;
         for (; start < high; ++request) {
             const Request q = load_request(a, request);
+            start += q.tiles ? EXTRA : 0;
             const int begin = max(low - start, 0), stop = min(high - start, q.tiles);
             start += q.tiles;
-            if (block * ROWS >= q.nodes * a.heads) continue;
+            if (block * ROWS >= q.nodes * a.heads || begin >= stop) continue;
+            const char *next = row_address(a, q, begin, first, lane);
             for (int tile = begin; tile < stop; ++tile, ++count) {
-                if (count % 2 != mine) continue;
-                load_tile(a, q, tile, stages + mine * TILE_BYTES, empty + mine * 8, (count / 2 & 1) ^ 1, half, lane);
-                copies_wait();
-                proxy_fence();
-                barrier_arrive(full + mine * 8);
+                const int stage = count % STAGES;
+                const char *address = next;
+                next = tile + 1 < stop ? row_address(a, q, tile + 1, first, lane) : nullptr;
+                barrier_wait(empty + stage * 8, (count / STAGES & 1) ^ 1);
+                load_rows(a, address, stages + stage * TILE_BYTES, full + stage * 24, first, lane);
             }
         }
+        copies_wait();
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int in_block = warp % 4 * 16 + lane / 4;   // this thread's rows: in_block and in_block + 8
     const int row = block * ROWS + in_block;
     for (; start < high; ++request) {
         const Request q = load_request(a, request);
+        start += q.tiles ? EXTRA : 0;
         const int begin = max(low - start, 0), stop = min(high - start, q.tiles);
         const i64 slot = i64(team + request) * a.blocks + block;
         const int rows = q.nodes * a.heads;
@@ -325,112 +447,62 @@ extern "C" __global__ void __launch_bounds__(384, 1) attend(const __grid_constan
         float o[128];
 #pragma unroll
         for (int i = 0; i < 128; ++i) o[i] = 0.0f;
-        const bool whole = stop - begin == q.tiles;
+        const bool whole = stop - begin == q.tiles;  // then this is the output, elsewhere a part of it
+        char *to = whole ? a.out + (q.first_node * a.heads + row) * (LATENT * 2)
+                         : a.partial + (slot * ROWS + in_block) * (LATENT * 2);
 
         if (group == 0) {
-            const i64 mask_start = a.mask == FULL ? load_index(a.mask_indptr, request, a.wide_mask_indptr) : 0;
-            float top0 = -INFINITY, top1 = -INFINITY, sum0 = 0.0f, sum1 = 0.0f;
+            Seen upper = {0, 0}, lower = {0, 0};
+            if (stop * TOKENS > q.length) {
+                const i64 mask_start = a.mask == FULL ? load_index(a.mask_indptr, request, a.wide_mask_indptr) : 0;
+                upper = load_seen(a, q, mask_start, row, lane);
+                lower = load_seen(a, q, mask_start, row + 8, lane);
+            }
+            Softmax m = {-INFINITY, -INFINITY, 0.0f, 0.0f, 1.0f, 1.0f};
             float s[32];
-            barrier_wait(full + count % 2 * 8, count / 2 & 1);
-            issue_scores(s, query, stages + count % 2 * TILE_BYTES);
-            wgmma_wait<0>();
-            hold(s);
+            u32 p[16] = {};
             for (int tile = begin; tile < stop; ++tile, ++count) {
-                if (a.cap > 0.0f) {
-#pragma unroll
-                    for (int i = 0; i < 32; ++i)     // tanh(x) = 1 - 2 / (exp(2x) + 1), right at both ends
-                        s[i] = a.cap - 2.0f * a.cap * reciprocal(exp2_fast(s[i] * a.cap_inner) + 1.0f);
+                const int stage = count % STAGES;
+                issue_scores(s, query, stages + stage * TILE_BYTES, full + stage * 24, count / STAGES & 1);
+                if (tile > begin) {                  // the values of the tile before were issued first
+                    wgmma_wait<1>();
+                    warp_arrive(empty + (stage ^ 1) * 8, lane);
                 }
-                const float scale = a.cap > 0.0f ? 1.0f : a.scale;
-                if ((tile + 1) * TOKENS > q.length) {
-                    u32 hidden = hidden_bits(a, q, mask_start, tile, row, lane);
-#pragma unroll
-                    for (int i = 0; i < 32; ++i) s[i] = hidden >> i & 1 ? -INFINITY : s[i];
-                }
-                float most0 = s[0], most1 = s[2];
-#pragma unroll
-                for (int i = 0; i < 32; ++i) {
-                    if (i & 2) most1 = fmaxf(most1, s[i]); else most0 = fmaxf(most0, s[i]);
-                }
-                const float higher0 = fmaxf(top0, quad_max(most0) * scale), higher1 = fmaxf(top1, quad_max(most1) * scale);
-                const float anchor0 = higher0 == -INFINITY ? 0.0f : higher0, anchor1 = higher1 == -INFINITY ? 0.0f : higher1;
-                const float fade0 = exp2_fast(top0 - anchor0), fade1 = exp2_fast(top1 - anchor1);
-                top0 = higher0, top1 = higher1;
-                sum0 *= fade0, sum1 *= fade1;
-                u32 p[16];
-#pragma unroll
-                for (int i = 0; i < 32; i += 2) {
-                    const float anchor = i & 2 ? anchor1 : anchor0;
-                    const float x = exp2_fast(fmaf(s[i], scale, -anchor)), y = exp2_fast(fmaf(s[i + 1], scale, -anchor));
-                    if (i & 2) sum1 += x + y; else sum0 += x + y;
-                    p[i / 2] = pack_bf16(x, y);
-                }
-                barrier_wait(p_empty, (count & 1) ^ 1);
-                u32 p_row = swizzled(p_panel, in_block, 0) + lane % 4 * 4;
-                asm volatile("" : "+r"(p_row));      // or the compiler keeps sixteen addresses over the loop, and spills
-#pragma unroll
-                for (int i = 0; i < 16; ++i) {
-                    u32 to = (p_row ^ (i / 2 << 4)) + i % 2 * 1024;
-                    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(p[i]) : "memory");
-                }
-                if (lane % 4 == 0) fades[in_block] = fade0, fades[in_block + 8] = fade1;
-                proxy_fence();
-                warp_arrive(p_full, lane);
-                fade_rows(o, fade0, fade1);
-                const int stage = count % 2;
-                wgmma_fence();
-#pragma unroll
-                for (int step = 0; step < 4; ++step) {
-                    u32 at = stages + stage * TILE_BYTES + step * 2048;
-                    wgmma_values_registers(o, p[step * 4], p[step * 4 + 1], p[step * 4 + 2], p[step * 4 + 3],
-                                           descriptor(at, PANEL_BYTES));
-                }
-                wgmma_commit();
-                if (tile + 1 < stop) {
-                    const int next = (count + 1) % 2, phase = (count + 1) / 2 & 1;
-                    const bool late = !__all_sync(~0u, barrier_done(full + next * 8, phase));
-                    if (late) {
-                        wgmma_wait<0>();
-                        warp_arrive(empty + stage * 8, lane);
-                        barrier_wait(full + next * 8, phase);
-                    }
-                    __syncwarp();
-                    issue_scores(s, query, stages + next * TILE_BYTES);
-                    if (!late) {
-                        wgmma_wait<1>();
-                        warp_arrive(empty + stage * 8, lane);
-                    }
-                    wgmma_wait<0>();
-                    hold(s);
-                } else {
-                    wgmma_wait<0>();
-                    warp_arrive(empty + stage * 8, lane);
-                }
+                wgmma_wait<0>();
+                hold(s);
                 hold(o);
+                hold(p);
+                if ((tile + 1) * TOKENS > q.length) hide(s, upper, lower, tile * TOKENS - q.length, lane);
+                soften(a, s, m, p);
+                publish(p, m, p_panel, p_full, p_empty, fades, in_block, count, lane);
+                fade_rows(o, m.fade0, m.fade1);
+                issue_values(o, p, stages + stage * TILE_BYTES);
+                add_up(s, m);
             }
-            sum0 = quad_sum(sum0), sum1 = quad_sum(sum1);
-            const float inverse0 = sum0 > 0.0f ? reciprocal(sum0) : 0.0f, inverse1 = sum1 > 0.0f ? reciprocal(sum1) : 0.0f;
+            wgmma_wait<0>();
+            hold(o);
+            hold(p);
+            warp_arrive(empty + (count - 1) % STAGES * 8, lane);
+            const float sum0 = quad_sum(m.sum0), sum1 = quad_sum(m.sum1);
             if (lane % 4 == 0) {
-                inverses[in_block] = inverse0, inverses[in_block + 8] = inverse1;
-                if (!whole && row < rows)
-                    a.partial_lse[slot * ROWS + in_block] = sum0 > 0.0f ? top0 + log2f(sum0) : -INFINITY;
-                if (!whole && row + 8 < rows)
-                    a.partial_lse[slot * ROWS + in_block + 8] = sum1 > 0.0f ? top1 + log2f(sum1) : -INFINITY;
+                inverses[in_block] = sum0 > 0.0f ? reciprocal(sum0) : 0.0f;
+                inverses[in_block + 8] = sum1 > 0.0f ? reciprocal(sum1) : 0.0f;
+                float *lse = a.partial_lse + slot * ROWS + in_block;
+                if (!whole && row < rows) lse[0] = sum0 > 0.0f ? m.anchor0 + log2f(sum0) : -INFINITY;
+                if (!whole && row + 8 < rows) lse[8] = sum1 > 0.0f ? m.anchor1 + log2f(sum1) : -INFINITY;
             }
-            consumers_sync();
-            asm volatile("griddepcontrol.launch_dependents;");
-            store_half(a, q, o, slot, whole, row, rows, in_block, 0, lane, inverse0, inverse1);
         } else {
             for (int tile = begin; tile < stop; ++tile, ++count) {
-                const int stage = count % 2;
+                const int stage = count % STAGES;
+                wait_third(full + stage * 24, 1, count / STAGES & 1);    // its columns begin in the second third
+                wait_third(full + stage * 24, 2, count / STAGES & 1);
                 barrier_wait(p_full, count & 1);
                 fade_rows(o, fades[in_block], fades[in_block + 8]);
-                barrier_wait(full + stage * 8, count / 2 & 1);
                 wgmma_fence();
 #pragma unroll
-                for (int step = 0; step < 4; ++step) {
-                    u32 at = stages + stage * TILE_BYTES + 4 * PANEL_BYTES + step * 2048;
-                    wgmma_values_shared(o, descriptor(p_panel + step * 32, 16), descriptor(at, PANEL_BYTES));
+                for (int step = 0; step < TOKENS / 16; ++step) {
+                    const u32 right = stages + stage * TILE_BYTES + 4 * PANEL_BYTES + step * 2048;
+                    wgmma_values_shared(o, descriptor(p_panel + step * 32, 16), descriptor(right, PANEL_BYTES));
                 }
                 wgmma_commit();
                 wgmma_wait<0>();
@@ -438,57 +510,84 @@ extern "C" __global__ void __launch_bounds__(384, 1) attend(const __grid_constan
                 warp_arrive(empty + stage * 8, lane);
                 warp_arrive(p_empty, lane);
             }
-            consumers_sync();
-            asm volatile("griddepcontrol.launch_dependents;");
-            store_half(a, q, o, slot, whole, row, rows, in_block, 1, lane, inverses[in_block], inverses[in_block + 8]);
         }
+        consumers_sync();
+        asm volatile("griddepcontrol.launch_dependents;");
+        store_half(o, to, rows - row, group, lane, inverses[in_block], inverses[in_block + 8]);
     }
 }
 
-// Sum of a row's parts, in order. A block takes one row; `blockDim.x / 128` groups share its parts, four columns a thread.
-extern "C" __global__ void __launch_bounds__(512) merge(const __grid_constant__ Arguments a) {
-    constexpr int MOST = 1024;
+// Eight bf16 numbers, times a weight.
+__device__ __forceinline__ void add_weighted(float (&sum)[8], const uint4 &x, float weight) {
+    const u32 words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum[i * 2] += weight * __uint_as_float(words[i] << 16);
+        sum[i * 2 + 1] += weight * __uint_as_float(words[i] & 0xFFFF0000u);
+    }
+}
+
+// Sum of the rows' parts, in a fixed order. A block takes 128 columns of one request's rows: 16 threads across, `groups`
+// groups of parts, and as many rows as that leaves of 256 threads.
+extern "C" __global__ void __launch_bounds__(256) merge(const __grid_constant__ Arguments a) {
+    constexpr int MOST = 16 * 160, AHEAD = 9;        // 16 rows of as many parts as there are teams
     __shared__ float weights[MOST];
-    __shared__ float4 sums[4][128];
-    const int thread = threadIdx.x, lane = thread % 32, groups = blockDim.x / 128, group = thread / 128;
-    const int request = blockIdx.y, row = blockIdx.x;
+    __shared__ float sums[16][128];
+    const int thread = threadIdx.x, lane = thread % 32, across = thread % 16, groups = a.groups, each = 16 / groups;
+    const int group = thread / 16 % groups, mine = thread / 16 / groups, request = blockIdx.y;
+    const int row = blockIdx.x * each + mine, column = blockIdx.z * 128 + across * 8;
     const Request q = load_request(a, request);
-    const Line line = measure_line(a, lane);
-    int before = 0;
+    const int share = locate(a, 0, lane).share, rows = q.nodes * a.heads;
+    int before = EXTRA;
     for (int base = 0; base < request; base += 32)
-        before += __reduce_add_sync(~0u, base + lane < request ? load_request(a, base + lane).tiles : 0);
-    const int first = before / line.share, last = (before + q.tiles - 1) / line.share, parts = last - first + 1;
-    const i64 first_row = (i64(first + request) * a.blocks) * ROWS + row, step = i64(a.blocks) * ROWS;
+        before += __reduce_add_sync(~0u, base + lane < request ? tiles_at(a, base + lane) : 0);
+    const int first = before / share, parts = q.tiles ? (before + q.tiles - 1) / share - first + 1 : 0;
+    const i64 step = i64(a.blocks) * ROWS, first_row = (first + request) * step + row;
     // Also where there is nothing to do: a grid that ends without waiting lets what follows overtake `attend`.
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (parts <= 1 || row >= q.nodes * a.heads) return;
-    if (thread < 32) {
+    if (parts <= 1 || int(blockIdx.x) * each >= rows) return;
+    const bool valid = row < rows;
+    const char *from = a.partial + (first_row * LATENT + column) * 2;
+    uint4 ahead[AHEAD];                              // in flight while the weights are worked out
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+        const int part = group + i * groups;
+        ahead[i] = make_uint4(0, 0, 0, 0);
+        if (valid && part < parts) ahead[i] = *reinterpret_cast<const uint4 *>(from + part * step * (LATENT * 2));
+    }
+    const int warp = thread / 32, room = MOST / each;
+    for (int r = warp; r < each; r += 8) {           // a warp works out a row's weights
+        const int this_row = blockIdx.x * each + r;
+        if (this_row >= rows) break;
+        const float *lse = a.partial_lse + (first + request) * step + this_row;
         float top = -INFINITY, sum = 0.0f;
-        for (int i = lane; i < parts; i += 32) top = fmaxf(top, weights[i] = a.partial_lse[first_row + i * step]);
+        for (int i = lane; i < parts; i += 32) top = fmaxf(top, weights[r * room + i] = lse[i * step]);
         for (int mask = 16; mask; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
         const float anchor = top == -INFINITY ? 0.0f : top;
-        for (int i = lane; i < parts; i += 32) sum += weights[i] = exp2f(weights[i] - anchor);
+        for (int i = lane; i < parts; i += 32) sum += weights[r * room + i] = exp2f(weights[r * room + i] - anchor);
         for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
         const float inverse = sum > 0.0f ? reciprocal(sum) : 0.0f;
-        for (int i = lane; i < parts; i += 32) weights[i] *= inverse;
+        for (int i = lane; i < parts; i += 32) weights[r * room + i] *= inverse;
     }
     __syncthreads();
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    const float *from = a.partial + first_row * LATENT + thread % 128 * 4;
-#pragma unroll 8
-    for (int i = group; i < parts; i += groups) {
-        const float4 x = *reinterpret_cast<const float4 *>(from + i * step * LATENT);
-        const float w = weights[i];
-        sum.x += w * x.x, sum.y += w * x.y, sum.z += w * x.z, sum.w += w * x.w;
+    float sum[8] = {};
+    if (valid) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i)
+            if (group + i * groups < parts) add_weighted(sum, ahead[i], weights[mine * room + group + i * groups]);
+        for (int part = group + AHEAD * groups; part < parts; part += groups)
+            add_weighted(sum, *reinterpret_cast<const uint4 *>(from + part * step * (LATENT * 2)), weights[mine * room + part]);
     }
-    sums[group][thread % 128] = sum;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sums[thread / 16][across * 8 + i] = sum[i];
     __syncthreads();
-    if (group > 0) return;
-    for (int i = 1; i < groups; ++i) {
-        const float4 x = sums[i][thread];
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+    const int half = thread % 64 * 2;                // 64 threads a row, two columns each
+    for (int r = thread / 64; r < each; r += 4) {
+        const int this_row = blockIdx.x * each + r;
+        if (this_row >= rows) break;
+        float x = 0.0f, y = 0.0f;
+        for (int i = r * groups; i < (r + 1) * groups; ++i) x += sums[i][half], y += sums[i][half + 1];
+        const i64 out_row = q.first_node * a.heads + this_row;
+        *reinterpret_cast<u32 *>(a.out + (out_row * LATENT + blockIdx.z * 128 + half) * 2) = pack_bf16(x, y);
     }
-    const i64 out_row = q.first_node * a.heads + row;
-    *reinterpret_cast<uint2 *>(a.out + (out_row * LATENT + thread * 4) * 2) =
-        make_uint2(pack_bf16(sum.x, sum.y), pack_bf16(sum.z, sum.w));
 }

@@ -14,8 +14,12 @@ from draftmark.kernels.mla_verify.problem import Problem, need
 ROWS: Final = 64
 TOKENS: Final = 64
 THREADS: Final = 384
-SHARED: Final = 3 * 9 * 8192 + 8192 + 2 * 64 * 4 + 64
+SHARED: Final = 3 * 9 * 8192 + 8192 + 2 * 64 * 4 + 128
 """Bytes of shared memory: query, two stages, weights, small arrays and barriers."""
+MERGE_COLUMNS: Final = 128
+MERGE_THREADS: Final = 256
+MERGE_GROUPS: Final = 16
+MOST_TEAMS: Final = 160
 MIN_TILES: Final = 1
 ARCHITECTURE: Final = "sm_90a"
 LOG2E: Final = 1.4426950408889634
@@ -30,9 +34,9 @@ class Arguments(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("query", "draft_keys", "cache")),
         *((name, ctypes.c_void_p) for name in ("query_indptr", "cache_indptr", "cache_indices", "mask_indptr")),
-        *((name, ctypes.c_void_p) for name in ("ancestors", "full_mask", "partial", "partial_lse", "out")),
+        *((name, ctypes.c_void_p) for name in ("ancestors", "full_mask", "partial", "out", "partial_lse")),
         *((name, ctypes.c_longlong) for name in ("cache_stride", "draft_stride")),
-        *((name, ctypes.c_int) for name in ("requests", "heads", "teams", "blocks", "min_tiles", "mask")),
+        *((name, ctypes.c_int) for name in ("requests", "heads", "teams", "blocks", "min_tiles", "groups", "mask")),
         *((f"wide_{name}", ctypes.c_int) for name in ("query_indptr", "cache_indptr", "cache_indices", "mask_indptr")),
         *((name, ctypes.c_float) for name in ("scale", "cap", "cap_inner")),
     )
@@ -55,7 +59,7 @@ def refusal(problem: Problem) -> str | None:
 
 
 def wgmma_wrapper(name: str, columns: int, a_in_registers: bool, transpose_b: bool) -> str:
-    """One wgmma of 64 x `columns` x 16 in bf16 with float32 sums, as a CUDA function; its operand list is mechanical."""
+    """One wgmma of 64 x `columns` x 16 in bf16 with float32 sums, as a CUDA function with its long operand list."""
     count = columns // 2
     sums = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
@@ -163,8 +167,9 @@ def launch(problem: Problem, out: torch.Tensor, reserve: Reserve) -> None:
     device = out.device
     blocks = schedule.row_blocks(problem.max_nodes, problem.heads, ROWS)
     count = torch.cuda.get_device_properties(device).multi_processor_count
-    teams = schedule.teams_for(count, blocks)
-    partial, lse = reserve((teams + problem.requests) * blocks * ROWS, problem.latent, device)
+    teams = min(schedule.teams_for(count, blocks), MOST_TEAMS)
+    rows = (teams + problem.requests) * blocks * ROWS
+    partial, lse = reserve(rows * problem.latent // 2, rows, device)
     arguments = pack(problem, out, partial, lse, teams, blocks)
     address = ctypes.c_void_p(ctypes.addressof(arguments))
     attend, merge = functions(device.index or 0)
@@ -178,11 +183,16 @@ def launch(problem: Problem, out: torch.Tensor, reserve: Reserve) -> None:
     overlap = driver.CUlaunchAttribute()
     overlap.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     overlap.value.programmaticStreamSerializationAllowed = 1
-    rows = problem.max_nodes * problem.heads
-    config.gridDimX, config.gridDimY = rows, problem.requests
-    config.blockDimX = 512 if rows * problem.requests <= 1024 else 128
+    each = MERGE_GROUPS // arguments.groups
+    config.gridDimX, config.gridDimY = -(-problem.max_nodes * problem.heads // each), problem.requests
+    config.gridDimZ, config.blockDimX = problem.latent // MERGE_COLUMNS, MERGE_THREADS
     config.sharedMemBytes, config.attrs, config.numAttrs = 0, [overlap], 1
     checked(driver.cuLaunchKernelEx(config, merge, parameters, 0))
+
+
+def merge_groups(teams: int, requests: int) -> int:
+    """Threads that share a row's parts, a power of two: about a quarter of the parts that a request has on average."""
+    return min(MERGE_GROUPS, 1 << max(0, (teams // requests // 4)).bit_length())
 
 
 def pack(
@@ -211,6 +221,7 @@ def pack(
         teams=teams,
         blocks=blocks,
         min_tiles=MIN_TILES,
+        groups=merge_groups(teams, problem.requests),
         mask=MASKS["ancestors" if words is not None else "causal" if mask is None else "full"],
         wide_query_indptr=problem.query_indptr.dtype == torch.int64,
         wide_cache_indptr=problem.cache_indptr.dtype == torch.int64,

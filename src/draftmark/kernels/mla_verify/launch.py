@@ -26,17 +26,17 @@ class Workspace:
     outgrown: list[torch.Tensor] = field(default_factory=list)
     """Earlier, smaller buffers: captured graphs may hold their addresses."""
 
-    def reserve(self, rows: int, latent: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Float32 [rows, latent] for outputs and [rows] for log-sum-exps.
+    def reserve(self, numbers: int, rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for `numbers` float32 numbers of partial outputs, and for `rows` log-sum-exps.
 
         Raises:
             ValueError: more room is needed while a graph is being captured.
         """
-        if self.partial is None or self.lse is None or self.partial.numel() < rows * latent or self.lse.numel() < rows:
+        if self.partial is None or self.lse is None or self.partial.numel() < numbers or self.lse.numel() < rows:
             capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            need(not capturing, "workspace", "too small during capture", f"reserved for {rows} rows before")
+            need(not capturing, "workspace", "too small during capture", f"reserved for {numbers} numbers before")
             self.outgrown += [tensor for tensor in (self.partial, self.lse) if tensor is not None]
-            self.partial = torch.empty(rows * latent, dtype=torch.float32, device=device)
+            self.partial = torch.empty(numbers, dtype=torch.float32, device=device)
             self.lse = torch.empty(rows, dtype=torch.float32, device=device)
         return self.partial, self.lse
 
@@ -106,7 +106,8 @@ def launch_portable(problem: Problem, out: torch.Tensor, workspace: Workspace, t
     heads, requests, latent = problem.heads, problem.requests, problem.latent
     blocks = schedule.row_blocks(problem.max_nodes, heads, tile.rows)
     teams = schedule.teams_for(multiprocessors(out.device), blocks)
-    partial, lse = workspace.reserve((teams + 2 * requests) * blocks * tile.rows, latent, out.device)
+    rows = (teams + 2 * requests) * blocks * tile.rows
+    partial, lse = workspace.reserve(rows * latent, rows, out.device)
     fp8 = problem.cache.dtype == torch.float8_e4m3fn
     words, mask = problem.ancestors, problem.full_mask
     masking = "ancestors" if words is not None else "causal" if mask is None else "full"
@@ -130,11 +131,11 @@ def launch_portable(problem: Problem, out: torch.Tensor, workspace: Workspace, t
         MIN_TILES, N=tile.tokens, BLOCK_REQUESTS=block_requests, PAGE=problem.page_size, FP8=fp8,
         num_warps=tile.warps, num_stages=tile.stages, **common, **tiled,
     )  # fmt: skip
-    rows = 1 if requests * blocks <= 16 else 8
+    each = 1 if requests * blocks <= 16 else 8
     columns = min(128, latent)
-    portable.merge[(requests * blocks * (tile.rows // rows), latent // columns)](
+    portable.merge[(requests * blocks * (tile.rows // each), latent // columns)](
         problem.query_indptr, problem.cache_indptr, nothing if lengths is None else lengths, out, partial, lse,
         requests, heads, blocks, teams, MIN_TILES, N=tile.tokens, BLOCK_REQUESTS=block_requests,
         BLOCK_TEAMS=triton.next_power_of_2(teams), COLUMNS=columns, PARTS=min(16, triton.next_power_of_2(teams)),
-        ROWS=rows, num_warps=4, **common,
+        ROWS=each, num_warps=4, **common,
     )  # fmt: skip

@@ -9,16 +9,20 @@ and log-sum-exp (base 2) in a slot of its own; `merge` adds the parts up in a fi
 run to run.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def request_tiles(query_indptr, cache_indptr, cache_lengths, index, requests, HAS_LENGTHS: tl.constexpr, N: tl.constexpr):
+def request_tiles(
+    query_indptr, cache_indptr, cache_lengths, index, requests, HAS_LENGTHS: tl.constexpr, N: tl.constexpr
+):
     """Tiles of each request's committed tokens; none for a request without nodes."""
     inside = index < requests
-    nodes = tl.load(query_indptr + index + 1, mask=inside, other=0) - tl.load(query_indptr + index, mask=inside, other=0)
+    nodes = tl.load(query_indptr + index + 1, mask=inside, other=0) - tl.load(
+        query_indptr + index, mask=inside, other=0
+    )
     if HAS_LENGTHS:
         length = tl.load(cache_lengths + index, mask=inside, other=0)
     else:
@@ -75,16 +79,17 @@ def node_is_visible(
         words = tl.load(ancestors + first_node + node, mask=valid, other=0)
         bit = (words[:, None] >> tl.maximum(other - 1, 0).to(tl.int64)[None, :]) & 1
         return inside & ((bit == 1) | (other == 0)[None, :])
-    elif MASK == "full":
+    if MASK == "full":
         row = mask_start + node.to(tl.int64) * (length + nodes) + length
         cell = tl.load(full_mask + row[:, None] + other[None, :], mask=inside, other=0)
         return inside & (cell != 0)
-    else:
-        return inside & (other[None, :] <= node[:, None])
+    return inside & (other[None, :] <= node[:, None])
 
 
 @triton.jit
-def store_part(partial, partial_lse, slot, block, blocks, valid, top, total, acc, LATENT: tl.constexpr, M: tl.constexpr):
+def store_part(
+    partial, partial_lse, slot, block, blocks, valid, top, total, acc, LATENT: tl.constexpr, M: tl.constexpr
+):
     """Write a part's normalised output and log-sum-exp; a part that saw nothing has a log-sum-exp of -inf."""
     place = (slot * blocks + block).to(tl.int64) * M + tl.arange(0, M)
     divisor = tl.where(total > 0, total, 1.0)
@@ -118,7 +123,7 @@ def attend_drafts(
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
     acc = tl.zeros([M, LATENT], tl.float32)
-    for tile in range(0, tl.cdiv(nodes, N)):
+    for tile in range(tl.cdiv(nodes, N)):
         other = tile * N + tl.arange(0, N)
         inside = other < nodes
         key_row = draft_keys + (first_node + other)[:, None] * draft_stride
@@ -220,9 +225,7 @@ def merge(
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     for row in range(first_row, tl.minimum(first_row + ROWS, rows)):
         every = tl.arange(0, BLOCK_TEAMS)
-        lse = tl.load(
-            partial_lse + (first_part + every) * (blocks * M) + row, mask=every < parts, other=float("-inf")
-        )
+        lse = tl.load(partial_lse + (first_part + every) * (blocks * M) + row, mask=every < parts, other=float("-inf"))
         draft_row = draft_part.to(tl.int64) * (blocks * M) + row
         draft_lse = tl.load(partial_lse + draft_row)
         top = tl.maximum(tl.max(lse, 0), draft_lse)

@@ -44,7 +44,7 @@ class Problem:
     ancestors: torch.Tensor | None = None
     """[nodes] int64: bit j - 1 says that node j of the same request is attended; node 0, the root, always is."""
     full_mask: torch.Tensor | None = None
-    """SGLang's buffer: for each request nodes x (length + nodes), row-major; the first `length` columns are not read."""
+    """SGLang's buffer: for each request nodes x (length + nodes), row-major; the committed columns are not read."""
     mask_indptr: torch.Tensor | None = None
     """[requests + 1], where each request's part of `full_mask` starts."""
     cache_lengths: torch.Tensor | None = None

@@ -1,5 +1,7 @@
-"""Random problems for tests, checks and benchmarks: ragged lengths, random trees, shuffled slots, and poison (NaN, or an
-index far outside) wherever nothing may be read."""
+"""Random problems for tests, checks and benchmarks: ragged lengths, random trees, shuffled slots, poison.
+
+Poison is NaN, or an index far outside, wherever nothing may be read.
+"""
 
 import random
 from dataclasses import dataclass

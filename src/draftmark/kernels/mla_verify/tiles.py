@@ -42,7 +42,9 @@ _SMALL_SHARED = "64 rows spill, 64 tokens ask for 114,688 bytes, which a block h
 BF16: Final[dict[int, tuple[Tile, ...]]] = {
     80: (
         _few(_BYTES_IN_FLIGHT),
-        Tile(rows=32, tokens=32, warps=8, stages=2, up_to=None, reason="64 rows spill; so do 64 tokens with Triton 3.9"),
+        Tile(
+            rows=32, tokens=32, warps=8, stages=2, up_to=None, reason="64 rows spill; so do 64 tokens with Triton 3.9"
+        ),
     ),
     86: (
         _few(_BYTES_IN_FLIGHT),
@@ -54,12 +56,18 @@ BF16: Final[dict[int, tuple[Tile, ...]]] = {
     ),
     90: (
         _few(_BYTES_IN_FLIGHT),
-        Tile(rows=32, tokens=64, warps=8, stages=2, up_to=32, reason="no wgmma below 64 rows; 64 tokens fit, no spills"),
-        Tile(rows=64, tokens=64, warps=8, stages=2, up_to=None, reason="wgmma; 40 bytes of spills, faster all the same"),
+        Tile(
+            rows=32, tokens=64, warps=8, stages=2, up_to=32, reason="no wgmma below 64 rows; 64 tokens fit, no spills"
+        ),
+        Tile(
+            rows=64, tokens=64, warps=8, stages=2, up_to=None, reason="wgmma; 40 bytes of spills, faster all the same"
+        ),
     ),
     100: (
         _few(_BYTES_IN_FLIGHT),
-        Tile(rows=32, tokens=64, warps=8, stages=2, up_to=None, reason="64 rows go through tensor memory and spill 1 KB"),
+        Tile(
+            rows=32, tokens=64, warps=8, stages=2, up_to=None, reason="64 rows go through tensor memory and spill 1 KB"
+        ),
     ),
     120: (
         _few(_BYTES_IN_FLIGHT),
@@ -105,3 +113,8 @@ def choose(rows: int, *, fp8: bool, architecture: int) -> Tile:
     known = FAMILY.get(architecture, architecture)
     need(known in table, "architecture", f"sm_{architecture}", f"one of {sorted(table)}")
     return next(tile for tile in table[known] if tile.up_to is None or rows <= tile.up_to)
+
+
+def most_rows(architecture: int) -> int:
+    """The most rows that a tile of this architecture has."""
+    return max(tile.rows for table in (BF16, FP8) for tile in table[architecture])

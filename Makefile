@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit engines other-pythons clean
+.PHONY: demo test lint unit engines other-pythons accuracy clean
 
 demo: $(VENV)/.ready
 	$(BIN)/draftmark demo
@@ -29,6 +29,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[local,dev]'
 	touch $@
+
+accuracy: $(VENV)/.ready
+	$(BIN)/python scripts/accuracy.py
 
 clean:
 	rm -rf $(VENV) .venv-* draftmark-demo

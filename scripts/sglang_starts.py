@@ -1,12 +1,13 @@
 """Start the real SGLang over models, fractions, chunks and drafts, and keep what each start said of its memory.
 
-    python scripts/sglang_starts.py OUT [--only NAME ...] [--skip N] [--seconds 560] [--site DIR]
+    python scripts/sglang_starts.py OUT [--only NAME ...] [--skip N] [--seconds 560] [--site DIR] [--of GPUS]
 
-Run it on a machine with one GPU where SGLang can be imported (`--site` is put in front of PYTHONPATH). Weights are made
+Run it on a machine with a GPU where SGLang can be imported (`--site` is put in front of PYTHONPATH). Weights are made
 up (`--load-format dummy`), so nothing is downloaded. Starts go one after another, since each sizes its pool from the
-memory that is free. What is kept: OUT/starts.jsonl, one line a start: flags, /server_info, memory by nvidia-smi before,
-when ready and after one prefill of two chunks, and the log without progress bars. Starts that no time is left for
-are named at the end; run again with --skip.
+memory that is free; with several GPUs, run it once for each (`CUDA_VISIBLE_DEVICES=0 ... --of 2` takes every second).
+What is kept: OUT/starts.jsonl, one line a start: flags, /server_info, memory by nvidia-smi before, when ready and
+after one prefill of two chunks, and the log without progress bars. Starts that no time is left for are named at the
+end; run again with --skip.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
-PORT = 30017
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+PORT = 30017 + 100 * int(os.environ["CUDA_VISIBLE_DEVICES"])
 URL = f"http://127.0.0.1:{PORT}"
 ALWAYS = (
     "--load-format", "dummy", "--skip-tokenizer-init", "--skip-server-warmup", "--grammar-backend", "none",
@@ -57,12 +59,18 @@ def write_model(folder: Path, model: dict[str, Any], configs: dict[str, dict[str
 def used_mib() -> int | None:
     """Memory in use on the GPU, by nvidia-smi."""
     done = subprocess.run(
-        ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"],
+        [
+            "nvidia-smi",
+            "-i",
+            os.environ["CUDA_VISIBLE_DEVICES"],
+            "--query-gpu=memory.used",
+            "--format=csv,noheader,nounits",
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
-    return int(done.stdout.split(",")[0]) if done.returncode == 0 and done.stdout.strip() else None
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
 
 
 def fetch(path: str, body: object = None, timeout: float = 5) -> Any:
@@ -113,7 +121,7 @@ def without_bars(text: str) -> str:
 def prefill(info: Any) -> bool | None:
     """One prompt of two chunks, so that a full chunk's activations are in the memory afterwards."""
     chunk = (info or {}).get("chunked_prefill_size") or 8192
-    length = min(2 * max(chunk, 1024), 32_768)
+    length = min(2 * max(chunk, 1024), 65_536)
     body = {"input_ids": [7] * length, "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}}
     return fetch("/generate", body, timeout=PREFILL_SECONDS) is not None
 
@@ -160,12 +168,16 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--site")
+    parser.add_argument(
+        "--of", type=int, default=1, help="GPUs that share the starts; this one is $CUDA_VISIBLE_DEVICES"
+    )
     options = parser.parse_args()
     limit = time.monotonic() + options.seconds
     plan = tomllib.loads((DATA / "sglang-starts" / "starts.toml").read_text())
     lines = (DATA / "models" / "configs.jsonl").read_text().splitlines()
     configs = {row["name"]: row["config"] for row in map(json.loads, lines)}
     wanted = [start for start in plan["start"] if not options.only or start["name"] in options.only][options.skip :]
+    wanted = wanted[int(os.environ["CUDA_VISIBLE_DEVICES"]) :: options.of]
     options.out.mkdir(parents=True, exist_ok=True)
     left = []
     with tempfile.TemporaryDirectory() as folder, (options.out / "starts.jsonl").open("a") as kept:

@@ -21,6 +21,7 @@ LAYERS = (
     {"serve", "sweep"},
     {"tuner", "selftest"},
     {"report"},
+    {"demo"},
     {"cli"},
     {"__main__"},
 )

@@ -48,6 +48,8 @@ class Recurrent(msgspec.Struct, frozen=True, kw_only=True, tag="recurrent"):
     convolution_elements: int
     state_elements: int
     state_dtype: str | None = None
+    convolution_taps: int | None = None
+    """Tokens that the short convolution keeps: its kernel less one."""
 
 
 class NoMixer(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
@@ -114,6 +116,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     draft_layers: int = 0
     """Next-token-prediction layers stored beside the decoder layers; not counted in `layers`."""
     vision: bool = False
+    kv_dtype: str | None = None
+    """The cache's dtype where the checkpoint asks for one (ModelOpt and compressed-tensors do)."""
+    vision_layers: int | None = None
+    vision_width: int | None = None
+    """Layers and hidden size of the vision tower, from which SGLang derives a reserve."""
 
     @property
     def weight_bytes(self) -> Bytes:

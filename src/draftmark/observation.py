@@ -6,7 +6,7 @@ import msgspec
 
 from draftmark.units import Tokens
 
-Unit = Literal["bytes", "tokens", "seconds", "requests", "blocks", "ratio", "text"]
+Unit = Literal["bytes", "bytes/second", "tokens", "seconds", "requests", "blocks", "ratio", "text"]
 Phase = Literal[
     "init", "weights", "profile", "pool", "graphs", "warm-up", "ready", "prefill", "decode", "stopping", "unknown"
 ]

@@ -113,7 +113,12 @@ def test_an_engine_outlives_a_draftmark_that_is_killed(configuration: Configurat
 
 
 def test_stopping_what_does_not_run_lists_what_does(configuration: Configuration) -> None:
-    with pytest.raises(BadInput, match=r"no running engine is called 'nonsense'; running engines.*: none"):
+    with pytest.raises(BadInput, match="no engine that Draftmark started is running"):
+        stop("nonsense")
+    with (
+        serve(configuration, adapter=ToyAdapter()) as server,
+        pytest.raises(BadInput, match=f"no running engine is called 'nonsense'; name one of {server.record.name}"),
+    ):
         stop("nonsense")
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from draftmark.errors import BadInput
+from draftmark.errors import BadInput, DraftmarkError
 from draftmark.physics.figures import figures
 from draftmark.sample import Point
 from draftmark.selftest.model import Fault, FaultKind, Setup
@@ -48,7 +48,7 @@ def test_stamps_and_counts_in_every_shape(server: GroundTruth, shape: Shape) -> 
     stamps = [sample.sent + arrival.at for arrival in sample.arrivals]
     late = [stamp - sent for stamp, (sent, _) in zip(stamps, truth.sends, strict=True)]
     assert min(late) >= 0, "nothing arrives before it is sent"
-    assert median(late) < 0.02
+    assert median(late) < 0.25
     if shape == "no usage":
         assert sample.decode_rate is None
         assert result.points[0].flags
@@ -142,3 +142,93 @@ def test_urls_that_are_none(url: str, words: str) -> None:
 def test_a_model_that_is_not_there(server: GroundTruth) -> None:
     with pytest.raises(BadInput, match="it has truth"):
         sweep(server.url, (100,), msgspec.structs.replace(QUICK, model="other"), sink=nothing)
+
+
+def test_a_warm_curve_costs_one_prefill(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST))
+    depths = tuple(range(1000, 8001, 1000))
+    result = sweep(server.url, depths, msgspec.structs.replace(QUICK, mode="warm"), sink=nothing)
+    assert [point.invalid for point in result.points] == [None] * 8
+    prefilled = sum(
+        (sample.prompt_tokens or 0) - (sample.cached_tokens or 0) for point in result.points for sample in point.samples
+    )
+    assert prefilled <= 1.3 * depths[-1]
+    assert all("warm" in point.flags[0] for point in result.points)
+    shown = figures(result.points[-1]).prefill_rate
+    assert shown is not None
+    assert shown.count == 1, "a repeat that finds all of its prompt in the cache is no prefill"
+
+
+def test_a_warm_curve_without_a_cache_says_so(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, prefix_cache=False))
+    result = sweep(server.url, (100, 200), msgspec.structs.replace(QUICK, mode="warm"), sink=nothing)
+    assert all("anew" in point.flags[0] for point in result.points)
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        (Setup(pace=FAST, reports_cached=False, metrics=False), "not proved"),
+        (Setup(pace=FAST, shape="no usage"), "tokens are unproven"),
+        (
+            Setup(pace=FAST, shape="coalesced", fault=Fault(kind="retract", requests=2, chunks=3)),
+            "retracted 2 requests",
+        ),
+    ],
+)
+def test_what_limits_a_point_is_said(server: GroundTruth, setup: Setup, words: str) -> None:
+    server.control(setup)
+    (point,) = sweep(server.url, (100,), QUICK, sink=nothing).points
+    assert point.invalid is None
+    assert any(words in flag for flag in point.flags)
+
+
+def test_counters_prove_cold_where_usage_does_not_say(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, reports_cached=False))
+    first = sweep(server.url, (500,), QUICK, sink=nothing).points[0]
+    again = sweep(server.url, (500,), QUICK, sink=nothing).points[0]
+    assert first.flags == ()
+    assert "counter" in str(again.invalid)
+
+
+def test_a_hang_ends_by_a_deadline(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, fault=Fault(kind="hang", requests=4, chunks=3)))
+    result = sweep(server.url, (100, 200), msgspec.structs.replace(QUICK, stall=1.0), sink=nothing)
+    assert "hang: the stream stalled" in str(result.stopped)
+    assert result.points[0].invalid is None
+
+
+def test_a_first_token_that_does_not_come_is_a_hang(server: GroundTruth) -> None:
+    server.control(Setup(pace=Pace(first=30.0), token_ids=False))
+    with pytest.raises(DraftmarkError, match="no answer began"):
+        sweep(server.url, (100,), msgspec.structs.replace(QUICK, first_patience=1.0), sink=nothing)
+
+
+def test_streams_together(server: GroundTruth) -> None:
+    server.control(Setup(pace=Pace(first=0.02, step=0.005)))
+    options = msgspec.structs.replace(QUICK, concurrency=(4,), output=Tokens(32))
+    (point,) = sweep(server.url, (100,), options, sink=nothing).points
+    shown = figures(point)
+    assert shown.total_rate is not None
+    assert shown.decode_rate is not None
+    assert shown.decode_rate.count == 2, "requests sent together are one value"
+    assert shown.total_rate.value == pytest.approx(4 * shown.decode_rate.value, rel=0.25)
+
+
+def test_requests_at_a_rate_count_from_when_they_were_due(server: GroundTruth) -> None:
+    server.control(Setup(pace=Pace(first=0.02, step=0.001)))
+    options = msgspec.structs.replace(QUICK, rates=(40.0,), requests=12)
+    (point,) = sweep(server.url, (100,), options, sink=nothing).points
+    assert point.invalid is None
+    assert len({sample.due for sample in point.measured}) == 12
+    assert all(sample.sent >= sample.due for sample in point.measured)
+    shown = figures(point)
+    assert shown.ttft is not None
+    assert shown.ttft_due is not None
+    assert shown.ttft_due.value >= shown.ttft.value
+
+
+def test_sanity_is_asked_for(server: GroundTruth) -> None:
+    (point,) = sweep(server.url, (1000,), msgspec.structs.replace(QUICK, sanity=True), sink=nothing).points
+    assert point.invalid is None
+    assert any("planted fact is not found even here" in flag for flag in point.flags)

@@ -81,6 +81,7 @@ def gated_delta(fields: Fields) -> Block:
         convolution_elements=channels * (kernel - 1),
         state_elements=value_heads * key_dim * value_dim,
         state_dtype=fields.text("mamba_ssm_dtype"),
+        convolution_taps=kernel - 1,
     )
     projections = hidden * (2 * keys + 2 * values + 2 * value_heads) + values * hidden
     return Block(mixer=mixer, attention=projections + channels * kernel + 2 * value_heads, norm=2 * hidden)
@@ -98,7 +99,8 @@ def mamba2(fields: Fields) -> Block:
         kind="mamba2",
         convolution_elements=channels * (kernel - 1),
         state_elements=inner * state,
-        state_dtype=fields.text("mamba_ssm_cache_dtype"),
+        state_dtype=fields.text("mamba_ssm_cache_dtype") or "float32",
+        convolution_taps=kernel - 1,
     )
     projections = hidden * (inner + channels + heads) + inner * hidden
     return Block(mixer=mixer, attention=projections + channels * (kernel + 1) + 3 * heads + inner, norm=hidden)
@@ -119,6 +121,7 @@ def kda(fields: Fields) -> Block:
         convolution_elements=3 * width * (kernel - 1),
         state_elements=heads * head_dim * head_dim,
         state_dtype=None,
+        convolution_taps=kernel - 1,
     )
     gate = hidden * width if part.flag("use_full_rank_gate") else hidden * head_dim + head_dim * width
     projections = 4 * hidden * width + hidden * heads + 2 * gate

@@ -81,7 +81,15 @@ def read_model(files: Files) -> Model:
     if files.tensors is not None:
         weights = from_tensors(files.tensors, len(blocks))
     else:
-        weights = from_sizes(blocks, vocabulary=vocabulary, hidden=hidden, tied=tied, quantization=quantization)
+        weights = from_sizes(
+            blocks,
+            vocabulary=vocabulary,
+            hidden=hidden,
+            tied=tied,
+            head=fields.maybe_integer("draft_vocab_size") or vocabulary,
+            vision=_vision_parameters(outer),
+            quantization=quantization,
+        )
     return Model(
         name=files.name,
         architecture=architecture,
@@ -99,7 +107,10 @@ def read_model(files: Files) -> Model:
         experts=experts_of(fields),
         quantization=None if quantization.name == "none" else quantization.name,
         draft_layers=fields.maybe_integer("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules") or 0,
-        vision=any(isinstance(outer.values.get(name), dict) for name in ("vision_config", "vit_config")),
+        vision=bool(outer.part("vision_config").values or outer.part("vit_config").values),
+        kv_dtype=quantization.kv_dtype,
+        vision_layers=outer.part("vision_config").maybe_integer("num_hidden_layers", "depth"),
+        vision_width=outer.part("vision_config").maybe_integer("hidden_size"),
     )
 
 
@@ -127,6 +138,17 @@ def _layers(fields: Fields, blocks: list[Block]) -> tuple[Layer, ...]:
         Layer(mixer=block.mixer, experts=block.experts > 0 if mixed else has_experts(fields, number, len(blocks)))
         for number, block in enumerate(blocks)
     )
+
+
+def _vision_parameters(outer: Fields) -> int:
+    """A vision tower: attention and two feed-forward matrices a layer; patches and projector are left out."""
+    tower = outer.part("vision_config")
+    layers = tower.maybe_integer("num_hidden_layers", "depth", "vt_num_hidden_layers")
+    width = tower.maybe_integer("hidden_size", "vt_hidden_size")
+    inner = tower.maybe_integer("intermediate_size", "vt_intermediate_size")
+    if layers is None or width is None:
+        return 0
+    return layers * (4 * width**2 + 2 * width * (inner or 4 * width))
 
 
 def _tied(outer: Fields, fields: Fields) -> bool:

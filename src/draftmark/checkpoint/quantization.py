@@ -29,6 +29,8 @@ class Quantization(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     ignored: tuple[str, ...] = ()
     only_experts: bool = False
+    kv_dtype: str | None = None
+    """The cache's dtype where the checkpoint asks for one."""
 
     @property
     def plain_bits(self) -> int:
@@ -66,11 +68,27 @@ def read_quantization(fields: Fields, beside: dict[str, Any] | None, dtype: str)
         raise BadInput(f"unknown dtype {dtype!r}", place=fields.place, remedy=f"known: {', '.join(PLAIN_BITS)}")
     values = fields.values.get("quantization_config") or fields.language().values.get("quantization_config")
     if isinstance(values, dict) and values:
-        return _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
+        found = _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
+        return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     if beside is not None:
         values = dict(beside.get("quantization", {}))
-        return _modelopt(Fields(values, "hf_quant_config.json (quantization)"), dtype)
+        found = _modelopt(Fields(values, "hf_quant_config.json (quantization)"), dtype)
+        return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     return Quantization(name="none", weight_bits=PLAIN_BITS[dtype], dtype=dtype)
+
+
+def _kv_dtype(values: dict[str, Any], beside: dict[str, Any] | None) -> str | None:
+    """The cache's dtype: ModelOpt names an algorithm, compressed-tensors describes a scheme."""
+    modelopt = (beside or {}).get("quantization", {})
+    algorithm = values.get("kv_cache_quant_algo") or modelopt.get("kv_cache_quant_algo")
+    scheme = values.get("kv_cache_scheme")
+    if algorithm is None and isinstance(scheme, str):
+        algorithm = scheme
+    if isinstance(algorithm, str) and algorithm.upper() == "FP8":
+        return "fp8_e4m3"
+    if isinstance(scheme, dict) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
+        return "fp8_e4m3"
+    return None
 
 
 def _of_config(fields: Fields, dtype: str) -> Quantization:

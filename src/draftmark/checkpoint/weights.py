@@ -62,16 +62,29 @@ def role_of(name: str, layers: int) -> tuple[WeightRole, int | None]:
 
 def split_of(name: str, role: WeightRole) -> WeightSplit:
     """How tensor parallelism divides a tensor."""
-    if role in ("norm", "router", "other", "vision") or _REPLICATED.search(name):
+    if role in ("norm", "router", "other") or _REPLICATED.search(name):
         return "none"
     return "heads" if _KEY_VALUE.search(name) else "tensor"
 
 
 def from_sizes(
-    blocks: list[Block], *, vocabulary: int, hidden: int, tied: bool, quantization: Quantization
+    blocks: list[Block],
+    *,
+    vocabulary: int,
+    head: int,
+    hidden: int,
+    tied: bool,
+    vision: int,
+    quantization: Quantization,
 ) -> tuple[WeightGroup, ...]:
-    """Weights worked out from sizes: what a config alone can tell. Vision towers and draft layers are not in it."""
-    groups = [_group("embedding", None, vocabulary * hidden, quantization)]
+    """Weights worked out from sizes: what a config alone can tell. Draft layers are not in it.
+
+    `head` is the number of entries of the output head: EAGLE drafts have fewer than the vocabulary.
+    """
+    groups = [
+        _group("embedding", None, vocabulary * hidden, quantization),
+        _group("vision", None, vision, quantization),
+    ]
     for layer, block in enumerate(blocks):
         latent = isinstance(block.mixer, Mla)
         groups += [
@@ -85,7 +98,7 @@ def from_sizes(
             _group("norm", layer, block.norm, quantization, split="none"),
         ]
     if not tied:
-        groups.append(_group("head", None, vocabulary * hidden, quantization))
+        groups.append(_group("head", None, head * hidden, quantization))
     return tuple(group for group in groups if group.parameters)
 
 

@@ -6,7 +6,11 @@ from typing import Annotated, Final, cast
 
 import typer
 
+<<<<<<< HEAD
 from draftmark.cli import kernel, plan, runs, serve, stop, sweep
+=======
+from draftmark.cli import demo, diagnose, explain, import_, plan, report, runs, selftest, serve, stop, sweep
+>>>>>>> main
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -20,12 +24,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan.plan)
-app.command()(sweep.sweep)
-app.command()(runs.runs)
-app.command()(runs.export)
 app.command()(serve.serve)
 app.command()(stop.stop)
+<<<<<<< HEAD
 app.add_typer(kernel.app, name="kernel")
+=======
+app.command()(diagnose.diagnose)
+app.command()(sweep.sweep)
+app.command()(explain.explain)
+app.command()(report.report)
+app.command()(runs.runs)
+app.command()(runs.export)
+app.command()(selftest.selftest)
+app.command("import")(import_.import_)
+app.command()(demo.demo)
+>>>>>>> main
 
 
 def _version(wanted: bool) -> None:

@@ -1,59 +1,250 @@
 """`draftmark plan`: predict memory before anything is rented or started."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from draftmark.cli.options import JsonOption, show, show_json
+from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
 
 if TYPE_CHECKING:
+    from draftmark.configuration import Configuration, EngineName
+    from draftmark.engines.adapter import Command, Pasted
     from draftmark.hardware import Machine
+    from draftmark.model import Model
+    from draftmark.planner import Past, Plan, Solution, Target
     from draftmark.units import Bytes, Tokens
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="A folder, a config.json, or a Hugging Face repository id.")],
-    engine: Annotated[Literal["embedded", "sglang", "vllm"], typer.Option(help="The engine to plan for.")] = "sglang",
+    model: Annotated[
+        str | None, typer.Argument(help="A folder, a config.json, or a Hugging Face repository id.", show_default=False)
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: a launch command of SGLang or vLLM.", show_default=False),
+    ] = None,
+    engine: Annotated[
+        Literal["embedded", "sglang", "vllm"] | None, typer.Option(help="The engine to plan for. [default: sglang]")
+    ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Its version; the newest that is known otherwise.")
+    ] = None,
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME[:COUNT]", help="GPUs, like h200:8; those of this machine otherwise.")
     ] = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
     ] = None,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
+    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
     dtype: Annotated[str | None, typer.Option(help="The dtype to serve in; the checkpoint's otherwise.")] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="The cache's dtype, in the engine's words.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
     pool_tokens: Annotated[str | None, typer.Option(metavar="N", help="An explicit pool, like 200k.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="BYTES", help="The embedded engine's limit, like 2Gi.")] = None,
     chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
     max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
     max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="N", help="Target: tokens of context, like 200k; solves for the flags.")
+    ] = None,
+    output: Annotated[str, typer.Option(metavar="N", help="Target: tokens of output.")] = "0",
+    concurrency: Annotated[int, typer.Option(min=1, help="Target: requests at once.")] = 1,
+    draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The draft model; its config is read.")] = None,
     revision: Annotated[str | None, typer.Option(help="Revision of the repository.")] = None,
+    store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Predict what an engine will make of a model and its GPUs: ledger, pool, what fits, what may fail."""
-    from draftmark.checkpoint.load import load_model
-    from draftmark.configuration import Configuration
-    from draftmark.planner import plan as predict
+    """Predict an engine's memory and pool on given GPUs; with --context, find the flags that reach a target."""
+    from draftmark.configuration import Configuration, Parallel
+    from draftmark.planner import Target
     from draftmark.report.plan import plan as render
+    from draftmark.report.solve import solve as render_solution
+    from draftmark.units import Tokens
 
-    machine, free, kind = where(gpu, device, engine)
-    wanted = Configuration(
-        engine=engine,
-        model=model,
-        device=kind,
-        dtype=dtype,
-        memory_fraction=mem_fraction,
-        pool_tokens=tokens("--pool-tokens", pool_tokens),
-        chunk=tokens("--chunk", chunk),
-        max_running=max_running,
-        context=tokens("--max-context", max_context),
-        flags=("--memory", memory) if memory else (),
-    )
-    found = predict(load_model(model, revision=revision), wanted, machine, free=free)
+    if command or (model is not None and is_command(model)):
+        pasted = read_command((*([model] if model else []), *(command or [])), engine_version)
+    else:
+        wanted = Configuration(
+            engine=engine or "sglang",
+            version=engine_version,
+            model=model or "",
+            parallel=Parallel(tensor=tp, pipeline=pp),
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            memory_fraction=mem_fraction,
+            pool_tokens=tokens("--pool-tokens", pool_tokens),
+            chunk=tokens("--chunk", chunk),
+            max_running=max_running,
+            context=tokens("--max-context", max_context),
+            flags=("--memory", memory) if memory else (),
+        )
+        pasted = as_pasted(wanted)
+    ready = gather(pasted, gpu=gpu, device=device, draft=draft, revision=revision, history=learned_from(store))
+    wanted_context = tokens("--context", context)
+    if wanted_context is not None:
+        target = Target(context=wanted_context, output=tokens("--output", output) or Tokens(0), concurrency=concurrency)
+        solution = ready.solve(target)
+        if json:
+            show_json(solution)
+        else:
+            show(*render_solution(solution, launch(solution)))
+        if solution.first is None:
+            raise typer.Exit(1)
+        return
+    found = ready.plan()
     if json:
         show_json(found)
     else:
         show(*render(found))
+
+
+class Ready(NamedTuple):
+    """Everything a plan needs, loaded."""
+
+    model: "Model"
+    draft: "Model | None"
+    configuration: "Configuration"
+    machine: "Machine"
+    free: "Bytes | None"
+    history: "tuple[Past, ...]"
+    not_understood: tuple[str, ...]
+
+    def plan(self) -> "Plan":
+        """The prediction."""
+        import msgspec
+
+        from draftmark.planner import plan as make_plan
+
+        found = make_plan(
+            self.model, self.configuration, self.machine, free=self.free, draft=self.draft, history=self.history
+        )
+        return msgspec.structs.replace(found, not_understood=self.not_understood)
+
+    def solve(self, target: "Target") -> "Solution":
+        """Flags that reach a target."""
+        from draftmark.planner import solve
+
+        return solve(
+            self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
+        )
+
+
+def learned_from(store: Path | None) -> "tuple[Past, ...]":
+    """Past starts in the store; none where there is no store yet."""
+    from draftmark.planner.history import past_starts
+    from draftmark.store import default_path
+
+    if not (store or default_path()).is_file():
+        return ()
+    with open_store(store) as opened:
+        return past_starts(opened)
+
+
+def launch(solution: "Solution") -> "Command | None":
+    """The command line of the configuration to launch first; None where nothing reaches the target."""
+    from draftmark.engines.known import adapter
+
+    first = solution.first
+    if first is None:
+        return None
+    return adapter(first.asked.engine).command(first.asked, python="python", host="0.0.0.0", port=30000)
+
+
+def gather(
+    pasted: "Pasted",
+    *,
+    gpu: str | None,
+    device: str | None,
+    draft: str | None,
+    revision: str | None,
+    history: "tuple[Past, ...]",
+) -> Ready:
+    """Load what the configuration names.
+
+    Raises:
+        BadInput: something that it names cannot be had.
+    """
+    import msgspec
+
+    from draftmark.checkpoint.load import load_model
+    from draftmark.errors import BadInput
+
+    wanted = pasted.configuration
+    if not wanted.model:
+        raise BadInput("no model given", place="draftmark plan", remedy="name one, or paste a launch command after --")
+    machine, free, kind = where(gpu, device, wanted.engine)
+    wanted = msgspec.structs.replace(wanted, device=kind)
+    model = load_model(wanted.model, revision=revision)
+    return Ready(
+        model=model,
+        draft=load_draft(wanted, draft, model),
+        configuration=wanted,
+        machine=machine,
+        free=free,
+        history=history,
+        not_understood=pasted.not_understood,
+    )
+
+
+def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "Model | None":
+    """The draft model that the flag or the command names; None where draft layers lie in the model itself."""
+    from draftmark.checkpoint.load import load_model
+
+    name = draft or (wanted.speculative.draft_model if wanted.speculative is not None else None)
+    if name is None or name in (wanted.model, model.name):
+        return None
+    return load_model(name)
+
+
+def as_pasted(wanted: "Configuration") -> "Pasted":
+    """A configuration whose every flag is understood."""
+    from draftmark.engines.adapter import Pasted
+
+    return Pasted(configuration=wanted)
+
+
+def is_command(word: str) -> bool:
+    """Whether a word begins a launch command and is no model."""
+    name = word.rsplit("/", 1)[-1]
+    return "=" in word or name.startswith("python") or name in ("vllm", "sglang", "env")
+
+
+def read_command(words: tuple[str, ...], version: str | None) -> "Pasted":
+    """A pasted launch command: assignments to the environment, the program, its flags.
+
+    Raises:
+        BadInput: it starts none of the engines that are known.
+    """
+    import msgspec
+
+    from draftmark.engines import sglang_flags, vllm_flags
+    from draftmark.errors import BadInput
+
+    rest = list(words)
+    environment = []
+    while rest and (rest[0] == "env" or ("=" in rest[0] and not rest[0].startswith("-"))):
+        if rest[0] != "env":
+            name, _, value = rest[0].partition("=")
+            environment.append((name, value))
+        del rest[0]
+    engine: EngineName
+    start = next((at + 1 for at, word in enumerate(rest) if word.endswith(("launch_server", "api_server"))), None)
+    if start is not None:
+        engine = "sglang" if rest[start - 1].endswith("launch_server") else "vllm"
+    elif "serve" in rest[:3]:
+        start = rest.index("serve") + 1
+        engine = "vllm" if any("vllm" in word for word in rest[:start]) else "sglang"
+    else:
+        raise BadInput(
+            "not a launch command of SGLang or vLLM",
+            place=" ".join(words)[:80],
+            remedy="paste `python -m sglang.launch_server ...` or `vllm serve ...` after --",
+        )
+    parse = sglang_flags.parse_flags if engine == "sglang" else vllm_flags.parse_flags
+    pasted = parse(tuple(rest[start:]), tuple(environment))
+    return msgspec.structs.replace(pasted, configuration=msgspec.structs.replace(pasted.configuration, version=version))
 
 
 def tokens(flag: str, text: str | None) -> "Tokens | None":

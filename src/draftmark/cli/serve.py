@@ -15,7 +15,7 @@ from draftmark.cli.screen import Screen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from draftmark.configuration import Configuration
+    from draftmark.configuration import Configuration, EngineName
     from draftmark.planner import Plan
     from draftmark.serve import Place, Server
     from draftmark.store import Store
@@ -47,6 +47,12 @@ def serve(
     chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
     max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
     max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
+    dummy_weights: Annotated[
+        bool, typer.Option("--dummy-weights", help="Start with made-up weights: the same memory, loaded in seconds.")
+    ] = False,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable for the engine's environment.")
+    ] = None,
     python: Annotated[str | None, typer.Option(metavar="PATH", help="The Python that has the engine.")] = None,
     launcher: Annotated[
         str, typer.Option(metavar="PREFIX", help="Words before the command: docker run ... IMAGE, ssh HOST, srun ...")
@@ -85,7 +91,8 @@ def serve(
         chunk=tokens("--chunk", chunk),
         max_running=max_running,
         context=tokens("--max-context", max_context),
-        flags=tuple(flags or ()),
+        flags=(*(flags or ()), *(_dummy_weights(engine) if dummy_weights else ())),
+        environment=tuple(_variable(text) for text in env or ()),
     )
     place = supervise.Place(python=python, launcher=supervise.parse_launcher(launcher), host=host, port=port, logs=logs)
     with open_store(store) as opened, Screen() as screen, supervise.interruptible():
@@ -195,6 +202,25 @@ def _raise_death(server: "Server", died: "Outcome", *, json: bool) -> None:
     raise EngineFailed(
         "the engine died while it served", place=server.log_path, remedy=f"`draftmark diagnose {server.log_path}`"
     )
+
+
+def _dummy_weights(engine: "EngineName") -> tuple[str, ...]:
+    from draftmark.engines import known
+    from draftmark.errors import BadInput
+
+    flags = known.adapter(engine).capabilities.dummy_weights
+    if not flags:
+        raise BadInput(f"the engine {engine} cannot make up weights", place="--dummy-weights", remedy="leave it out")
+    return flags
+
+
+def _variable(text: str) -> tuple[str, str]:
+    from draftmark.errors import BadInput
+
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise BadInput(f"{text!r} is not NAME=VALUE", place="--env")
+    return name, value
 
 
 def _device(engine: str) -> Literal["cpu", "cuda"]:

@@ -23,6 +23,10 @@ def sweep(
     depths: Annotated[str, typer.Option(help="Prompt tokens, increasing.", metavar="1k,2k,4k")] = "1k,2k,4k,8k",
     output: Annotated[str, typer.Option(help="Tokens of output a request.", metavar="TOKENS")] = "32",
     concurrency: Annotated[str, typer.Option(help="Requests at once; several are swept in turn.")] = "1",
+    rate: Annotated[
+        str | None, typer.Option(help="Requests a second that come whatever happens, instead.", metavar="0.5,1,2")
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests at each rate.")] = 20,
     mode: Annotated[
         Literal["cold", "warm"],
         typer.Option(help="cold: every prompt is new. warm: one prompt grows, and its prefix is reused."),
@@ -65,6 +69,10 @@ def sweep(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Do not check the certificate.", rich_help_panel=_SERVER)
     ] = False,
+    sanity: Annotated[
+        bool, typer.Option("--sanity", help="Also ask for a planted fact at each depth.", rich_help_panel=_MEASURE)
+    ] = False,
+    stall: Annotated[float, typer.Option(help="Seconds that a stream may pause.", rich_help_panel=_MEASURE)] = 60.0,
     resume: Annotated[
         int | None, typer.Option(help="Go on with this run: what it finished is not measured again.", metavar="RUN")
     ] = None,
@@ -78,6 +86,8 @@ def sweep(
     options = Options(
         output=Tokens(_tokens(output, "--output")[0]),
         concurrency=_numbers(concurrency, "--concurrency"),
+        rates=_rates(rate) if rate is not None else (),
+        requests=requests,
         mode=mode,
         api=api,
         model=model,
@@ -91,6 +101,8 @@ def sweep(
         precision=precision,
         point_seconds=point_time,
         first_patience=timeout,
+        stall=stall,
+        sanity=sanity,
         api_key=api_key,
         insecure=insecure,
     )
@@ -155,7 +167,7 @@ class _Progress:
         from rich.live import Live
 
         self._console = Console(stderr=True, highlight=False)
-        self._points: dict[tuple[int, int], Point] = {}
+        self._points: dict[tuple[object, ...], Point] = {}
         self._line = ""
         self._live = Live(console=self._console, transient=True, refresh_per_second=4, auto_refresh=False)
         if self._console.is_terminal:
@@ -166,7 +178,8 @@ class _Progress:
         from draftmark.sweep import Kept, Sending
 
         if isinstance(event, Kept):
-            self._points[event.point.concurrency, event.point.asked] = event.point
+            point = event.point
+            self._points[point.concurrency, point.rate, point.asked] = point
         elif isinstance(event, Sending):
             self._line = report.sending(event)
         else:
@@ -195,6 +208,18 @@ def _tokens(text: str, flag: str) -> tuple[int, ...]:
         return tuple(parse_tokens(part) for part in text.split(","))
     except ValueError as problem:
         raise BadInput(str(problem), place=flag, remedy="separate several by commas") from None
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    from draftmark.errors import BadInput
+
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or min(rates) <= 0:
+        raise BadInput(f"{text!r} is not a list of rates above 0", place="--rate", remedy="write 2 or 0.5,1,2")
+    return rates
 
 
 def _numbers(text: str, flag: str) -> tuple[int, ...]:

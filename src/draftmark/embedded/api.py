@@ -2,12 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, Final
-from uuid import uuid4
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Final
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
@@ -15,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from draftmark.embedded.engine import Engine, Request, Token
-from draftmark.embedded.generation import TextStream
+from draftmark.embedded.generation import Sampling, TextStream
 from draftmark.embedded.metrics import Metrics
 from draftmark.embedded.protocol import (
     ApiError,
@@ -25,25 +23,11 @@ from draftmark.embedded.protocol import (
     DetokenizeBody,
     TokenizeBody,
     read_body,
-    usage,
 )
+from draftmark.embedded.replies import Piece, Replies, reply
 
 DEFAULT_OUTPUT: Final = 16
 """Tokens of a completion that names no number, as OpenAI has it; a chat may fill the context."""
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """What one token gave: its text so far as it may be sent, and why the output ended, on the last."""
-
-    token: int
-    text: str
-    finish: str | None
-    count: int
-
-
-def reply(content: object, status: int = 200) -> Response:
-    """A JSON response."""
-    return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
 
 
 class Api:
@@ -124,6 +108,7 @@ class Api:
 
     async def metrics(self, _: HttpRequest) -> Response:
         """Prometheus' text format."""
+        self._ready()
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def tokenize(self, http: HttpRequest) -> Response:
@@ -192,11 +177,11 @@ class Api:
 
     async def _answer(self, http: HttpRequest, body: Body, prompt: list[int], limit: int) -> Response:
         self._check_size(len(prompt), limit)
-        pieces = self._generate(body, prompt, limit)
-        shape = Shape(self._name, prompt, body, chat=isinstance(body, ChatBody))
+        pieces = self._generate(body, prompt, limit, body.sampling())
+        replies = Replies(self._name, prompt, body, chat=isinstance(body, ChatBody))
         if body.stream:
-            return StreamingResponse(shape.events(pieces), media_type="text/event-stream")
-        return await _unless_gone(http, shape.whole(pieces))
+            return StreamingResponse(replies.events(pieces), media_type="text/event-stream")
+        return await _unless_gone(http, replies.whole(pieces))
 
     def _check_size(self, prompt: int, limit: int) -> None:
         loaded = self._ready().loaded
@@ -212,18 +197,19 @@ class Api:
         if prompt + limit > loaded.pool.tokens:
             raise ApiError(400, f"{asked}, beyond the pool of {loaded.pool.tokens} tokens", code="pool_exceeded")
 
-    async def _generate(self, body: Body, prompt: list[int], limit: int) -> AsyncIterator[Piece]:
+    async def _generate(
+        self, body: Body, prompt: list[int], limit: int, sampling: Sampling
+    ) -> AsyncGenerator[Piece, None]:
         """One piece a token, as the engine makes them; closing it takes the request back."""
         engine = self._ready()
         tokens: asyncio.Queue[Token] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        request = Request(
-            tuple(prompt),
-            limit,
-            body.sampling(),
-            ignore_eos=body.ignore_eos,
-            emit=lambda token: loop.call_soon_threadsafe(tokens.put_nowait, token),
-        )
+
+        def emit(token: Token) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends, and nobody waits any more
+                loop.call_soon_threadsafe(tokens.put_nowait, token)
+
+        request = Request(tuple(prompt), limit, sampling, ignore_eos=body.ignore_eos, emit=emit)
         text = TextStream(engine.loaded.tokenizer, body.stops)
         engine.submit(request)
         try:
@@ -235,74 +221,18 @@ class Api:
                 if finish:
                     return
         finally:
-            engine.cancel(request)
-
-
-class Shape:
-    """One reply in OpenAI's format: whole, or as events of a stream, one a token."""
-
-    def __init__(self, name: str, prompt: list[int], body: Body, *, chat: bool) -> None:
-        self._prompt, self._body, self._chat = prompt, body, chat
-        self._kind = "chat.completion" if chat else "text_completion"
-        self._frame = {
-            "id": f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}",
-            "created": int(time.time()),
-            "model": name,
-        }
-
-    def _choice(self, text: str, tokens: list[int], finish: str | None, *, first: bool, delta: bool) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish}
-        if self._chat:
-            role = {"role": "assistant"} if first else {}
-            choice["delta" if delta else "message"] = {**role, "content": text}
-        else:
-            choice["text"] = text
-        if self._body.return_token_ids:
-            choice["token_ids"] = tokens
-            if first:
-                choice["prompt_token_ids"] = self._prompt
-        return choice
-
-    def _usage(self, count: int) -> dict[str, object]:
-        return usage(len(self._prompt), count)
-
-    async def whole(self, pieces: AsyncIterator[Piece]) -> Response:
-        """The reply once it is whole."""
-        async with aclosing(pieces) as stream:  # type: ignore[type-var]
-            made = [piece async for piece in stream]
-        text, tokens = "".join(piece.text for piece in made), [piece.token for piece in made]
-        choice = self._choice(text, tokens, made[-1].finish, first=True, delta=False)
-        return reply({**self._frame, "object": self._kind, "choices": [choice], "usage": self._usage(len(made))})
-
-    async def events(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
-        """Server-sent events: one a token, also where it gave no text yet, so that events can be counted and timed."""
-        options = self._body.stream_options
-        frame = {**self._frame, "object": "chat.completion.chunk" if self._chat else self._kind}
-        count = 0
-        async with aclosing(pieces) as stream:  # type: ignore[type-var]
-            async for piece in stream:
-                count = piece.count
-                choice = self._choice(piece.text, [piece.token], piece.finish, first=count == 1, delta=True)
-                event = {**frame, "choices": [choice]}
-                if options and options.continuous_usage_stats:
-                    event["usage"] = self._usage(count)
-                yield _event(event)
-        if options and options.include_usage:
-            yield _event({**frame, "choices": [], "usage": self._usage(count)})
-        yield b"data: [DONE]\n\n"
-
-
-def _event(content: object) -> bytes:
-    return b"data: " + msgspec.json.encode(content) + b"\n\n"
+            engine.cancel(request, reason="stop" if text.stopped else "cancelled")
 
 
 async def _unless_gone(http: HttpRequest, answer: Awaitable[Response]) -> Response:
-    """The answer; where the client leaves first, it is cancelled, and the response goes nowhere."""
+    """The answer; where the client leaves first, or the server ends, it is cancelled."""
     answering = asyncio.ensure_future(answer)
     leaving = asyncio.ensure_future(_gone(http))
     try:
         await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
         return await answering if answering.done() else Response(status_code=499)
+    except asyncio.CancelledError:
+        return reply(ApiError(503, "the server is ending", code="ending").body(), 503)
     finally:
         for task in (answering, leaving):
             task.cancel()

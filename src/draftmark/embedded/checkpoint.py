@@ -83,11 +83,16 @@ def load_model(folder: Path, config: PreTrainedConfig, *, device: str, dtype: st
     wanted = dtype if dtype == "auto" else getattr(torch, dtype)
     try:
         model, found = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=wanted, local_files_only=True, output_loading_info=True
+            folder,
+            config=config,
+            dtype=wanted,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told apart below, in one line
         )
     except OSError as error:
         raise BadInput(f"its weights cannot be read: {error}", place=str(folder), remedy="fetch them again") from error
-    lacking = sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]]))
+    lacking = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
     if lacking:
         raise BadInput(
             f"{len(lacking)} weights are missing or have other shapes than config.json says, {lacking[0]} first",

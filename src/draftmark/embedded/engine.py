@@ -41,7 +41,7 @@ class Request:
         self.prompt, self.limit, self.sampling, self.ignore_eos, self.emit = prompt, limit, sampling, ignore_eos, emit
         self.number = 0
         self.arrived = time.monotonic()
-        self.cancelled = False
+        self.cancelled: str | None = None
         self.output: list[int] = []
         self.prefilled = 0
         self.finish: Finish | None = None
@@ -57,7 +57,7 @@ class Request:
     @property
     def over(self) -> bool:
         """Whether it takes no more turns."""
-        return self.cancelled or self.finish is not None
+        return self.cancelled is not None or self.finish is not None
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
         self.loaded = loaded
         self.activity = "idle"
         """What the thread is doing, for the log where it fails."""
-        self._metrics = metrics
+        self.metrics = metrics
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._changed = threading.Condition()
@@ -86,10 +86,10 @@ class Engine:
             self._waiting.append(request)
             self._changed.notify()
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request, *, reason: str) -> None:
         """Take no more turns for a request; one that has ended already is left as it is."""
         with self._changed:
-            request.cancelled = True
+            request.cancelled = reason
             self._changed.notify()
 
     def stop(self) -> None:
@@ -125,8 +125,8 @@ class Engine:
             if request.over:
                 if request.slab:
                     self.loaded.pool.release(request.slab)
-                reason = request.finish or "cancelled"
-                self._metrics.finished.labels(reason=reason).inc()
+                reason = request.finish or request.cancelled
+                self.metrics.finished.labels(reason=reason).inc()
                 log.info("request=%d finished reason=%s output=%d", request.number, reason, len(request.output))
         self._running = [request for request in self._running if not request.over]
         self._waiting = deque(request for request in self._waiting if not request.over)
@@ -159,14 +159,14 @@ class Engine:
             request.prefilled += len(tokens)
             if request.prefilled < len(request.prompt):
                 return
-            self._metrics.prompt.inc(len(request.prompt))
+            self.metrics.prompt.inc(len(request.prompt))
         self._take(request, choose(logits, request.sampling, request.generator))
 
     def _take(self, request: Request, token: int) -> None:
         request.output.append(token)
-        self._metrics.generated.inc()
+        self.metrics.generated.inc()
         if len(request.output) == 1:
-            self._metrics.ttft.observe(time.monotonic() - request.arrived)
+            self.metrics.ttft.observe(time.monotonic() - request.arrived)
         if token in self.loaded.end_tokens and not request.ignore_eos:
             request.finish = "stop"
         elif len(request.output) == request.limit:

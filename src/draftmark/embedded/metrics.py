@@ -32,6 +32,10 @@ class Metrics:
         self._waiting.set_function(waiting)
         self._used.set_function(used)
 
+    def value(self, name: str, **labels: str) -> float:
+        """One number, by its name in the text; 0 where it was never touched."""
+        return self.registry.get_sample_value(name, labels) or 0.0
+
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self.registry)

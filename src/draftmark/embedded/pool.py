@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 import torch
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from draftmark.errors import BadInput
@@ -31,26 +31,32 @@ class LayerShape(msgspec.Struct, frozen=True, kw_only=True):
         return elements * self.dtype.itemsize
 
 
-def probe_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
-    """Every layer's shape, read off what one token leaves in transformers' own cache.
+def check_layers(config: PreTrainedConfig) -> None:
+    """See that every layer caches keys and values alone, by the cache that transformers would make.
 
     Raises:
-        BadInput: a layer's cache is not made of keys and values alone.
+        BadInput: a layer does not.
     """
+    for index, layer in enumerate(DynamicCache(config=config).layers):
+        if type(layer) not in {DynamicLayer, DynamicSlidingWindowLayer}:
+            raise BadInput(
+                f"its cache ({type(layer).__name__}) is not made of keys and values alone, which the pool cannot hold",
+                place=f"{config.model_type} layer {index}",
+                remedy="serve a model with full, sliding-window or latent attention",
+            )
+
+
+def probe_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
+    """Every layer's shape, read off what one token leaves in transformers' own cache; see `check_layers` first."""
     cache = DynamicCache(config=model.config)
     with torch.inference_mode():
         model(torch.zeros((1, 1), dtype=torch.long, device=model.device), cache=cache, use_cache=True)
-    return tuple(_shape(layer, f"{type(model).__name__} layer {index}") for index, layer in enumerate(cache.layers))
+    return tuple(_shape(layer) for layer in cache.layers)
 
 
-def _shape(layer: Any, place: str) -> LayerShape:
-    windowed = type(layer) is DynamicSlidingWindowLayer
-    if not (type(layer) is DynamicLayer or windowed) or layer.keys is None or layer.values is None:
-        raise BadInput(
-            f"its cache ({type(layer).__name__}) is not made of keys and values alone, which the pool cannot hold",
-            place=place,
-            remedy="serve a model with full, sliding-window or latent attention",
-        )
+def _shape(layer: DynamicLayer) -> LayerShape:
+    assert layer.keys is not None
+    assert layer.values is not None
     return LayerShape(
         key=(layer.keys.shape[1], layer.keys.shape[3]),
         value=(layer.values.shape[1], layer.values.shape[3]),

@@ -22,12 +22,12 @@ from draftmark.embedded.engine import Engine
 from draftmark.embedded.loading import Phases, load
 from draftmark.embedded.metrics import Metrics
 from draftmark.embedded.options import Options, parse
-from draftmark.embedded.pool import PAGE
+from draftmark.embedded.pool import PAGE, check_layers
 from draftmark.errors import BadInput
 
 log: Final = logging.getLogger("draftmark.embedded")
 
-GRACE: Final = 5.0
+GRACE: Final = 2.0
 """Seconds for open replies, and for the turn in progress, once the process is told to end."""
 SWITCH: Final = 0.0005
 """Seconds after which a thread gives way: replies leave promptly beside a busy engine."""
@@ -41,6 +41,7 @@ def run() -> int:
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, _end)
     try:
@@ -57,6 +58,7 @@ def _end(_: int, __: FrameType | None) -> NoReturn:
 def _serve(options: Options) -> int:
     device = _device(options.device)
     config = checkpoint.read_config(options.model, context=options.context)
+    check_layers(config)
     listener = _listen(options.host, options.port)
     host, port = listener.getsockname()[:2]
     metrics = Metrics()

@@ -19,6 +19,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     metrics: bool
     cache_flush: str | None = None
     """Path of the endpoint that empties the prefix cache."""
+    dummy_weights: tuple[str, ...] = ()
+    """Flags that start it with made-up weights; none where it cannot."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,8 @@ _FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
 
 def split(argv: tuple[str, ...]) -> Iterator[Given]:
     """Flags with what follows each; words before the first flag have an empty name."""
-    name, values = "", []
+    name = ""
+    values: list[str] = []
     for word in argv:
         head, equals, tail = word.partition("=")
         if _FLAG.fullmatch(head):

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from draftmark.finding import Finding
-from draftmark.physics.fits import Estimate, Line, Parabola
+from draftmark.finding import Confidence, Finding
+from draftmark.physics.fits import Coefficient, Line, Parabola
 from draftmark.units import Bytes, BytesPerSecond, Seconds, Tokens
 
 
@@ -32,8 +32,8 @@ class DepthRow(msgspec.Struct, frozen=True, kw_only=True):
     step: Seconds
     per_token: Seconds
     tokens_per_step: float
-    fixed_share: float
-    depth_share: float
+    depth_share: float | None
+    """Share of the step that grows with depth; None where no growth is told."""
     floor: Seconds | None
     """Time to read the weights and the cache once at the ceiling; None where either is unknown."""
 
@@ -51,7 +51,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to the first token over prompt tokens."""
     reads: Reads
     ceiling: Ceiling | None
-    cache_bandwidth: Estimate | None
+    growth: Confidence | None
+    """How sure it is that a step grows with depth; None where that cannot be told from the noise."""
+    cache_bandwidth: Coefficient | None
     """Bytes a second at which the cache is read, per GPU."""
     weights_floor: Seconds | None
     crossover: Tokens | None

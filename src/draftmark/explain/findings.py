@@ -1,9 +1,8 @@
 """What a decode curve proves: one small rule a finding, each documented in docs/findings.md."""
 
 from draftmark.explain.explanation import Explanation
-from draftmark.finding import Confidence, Finding, Remedy
+from draftmark.finding import Finding, Remedy
 from draftmark.observation import Observation, Source, Unit
-from draftmark.physics.fits import Line
 
 _ATTENTION_RULES = 0.5
 """Share of the step from which the growing part is called its main cost."""
@@ -13,17 +12,12 @@ _SLOW = 0.3
 
 def findings(explanation: Explanation) -> tuple[Finding, ...]:
     """All findings of one explanation, the number of depths first."""
-    found = [rule(explanation) for rule in (_too_few, _growth, _slow_attention, _impossible, _fixed)]
+    found = [rule(explanation) for rule in (_too_few, _noise, _growth, _slow_attention, _impossible, _fixed)]
     return tuple(finding for finding in found if finding)
 
 
 def _seen(quantity: str, value: float, unit: Unit, text: str) -> Observation:
     return Observation(quantity=quantity, value=value, unit=unit, source=Source(place="the fit over depth", text=text))
-
-
-def _confidence(step: Line) -> Confidence:
-    """Sure where the slope's interval stays above zero."""
-    return "certain" if step.slope.low is not None and step.slope.low > 0 else "possible"
 
 
 def _too_few(explanation: Explanation) -> Finding | None:
@@ -40,17 +34,30 @@ def _too_few(explanation: Explanation) -> Finding | None:
     )
 
 
-def _growth(explanation: Explanation) -> Finding | None:
+def _noise(explanation: Explanation) -> Finding | None:
     step = explanation.step
-    if step is None or step.slope.value <= 0:
+    if step is None or step.slope.low is None or explanation.growth is not None:
         return None
-    last = explanation.rows[-1]
-    rules = last.depth_share >= _ATTENTION_RULES
+    return Finding(
+        code="growth-not-told-from-noise",
+        severity="note",
+        confidence="certain",
+        claim="the interval of the slope holds zero: these points do not show that a step grows with depth",
+        evidence=(_seen("seconds per token of depth", step.slope.value, "seconds", "b of a + b x depth"),),
+        remedies=(Remedy(changes=(), arithmetic="deeper points or more repeats narrow it", cost="a longer sweep"),),
+    )
+
+
+def _growth(explanation: Explanation) -> Finding | None:
+    step, share, growth = explanation.step, explanation.rows[-1].depth_share, explanation.growth
+    if step is None or share is None or growth is None:
+        return None
+    rules = share >= _ATTENTION_RULES
     return Finding(
         code="attention-rules" if rules else "attention-grows",
         severity="warning" if rules else "note",
-        confidence=_confidence(step),
-        claim=f"{last.depth_share:.0%} of a step at {last.depth:,} tokens grows with depth",
+        confidence=growth,
+        claim=f"{share:.0%} of a step at {explanation.deepest:,} tokens grows with depth",
         evidence=(
             _seen("fixed part", step.intercept.value, "seconds", "a of a + b x depth"),
             _seen("seconds per token of depth", step.slope.value, "seconds", "b of a + b x depth"),
@@ -63,24 +70,24 @@ def _slow_attention(explanation: Explanation) -> Finding | None:
     if rate is None or ceiling is None or step is None or explanation.better_kernel is None:
         return None
     share = rate.value / ceiling.bytes_per_second
-    if share >= _SLOW or explanation.rows[-1].depth_share < _ATTENTION_RULES:
+    if share >= _SLOW or (explanation.rows[-1].depth_share or 0) < _ATTENTION_RULES:
         return None
-    gain = step.at(explanation.deepest) / explanation.better_kernel
+    now = max(0.0, step.intercept.value) + step.slope.value * explanation.deepest
     return Finding(
         code="slow-attention-kernel",
         severity="warning",
-        confidence=_confidence(step),
+        confidence=explanation.growth or "possible",
         claim=(
-            f"the cache is read at {share:.1%} of the {ceiling.kind} bandwidth: "
+            f"the cache is read at {share:.1%} of the bandwidth ({ceiling.kind}): "
             "the attention kernel sets the pace, not the memory"
         ),
-        evidence=(_seen("cache bandwidth", rate.value, "bytes", "bytes a token / b, bytes a second"),),
+        evidence=(_seen("cache bandwidth", rate.value, "bytes/second", "bytes a token / b"),),
         remedies=(
             Remedy(
                 changes=(),
                 arithmetic=(
                     f"with the cache read at that bandwidth a step at {explanation.deepest:,} tokens "
-                    f"would take 1/{gain:.1f} of its time"
+                    f"would take 1/{now / explanation.better_kernel:.1f} of its time"
                 ),
                 cost="another attention backend or kernel",
             ),
@@ -90,7 +97,7 @@ def _slow_attention(explanation: Explanation) -> Finding | None:
 
 def _impossible(explanation: Explanation) -> Finding | None:
     rate, ceiling = explanation.cache_bandwidth, explanation.ceiling
-    if rate is None or ceiling is None or (rate.low or rate.value) <= ceiling.bytes_per_second:
+    if rate is None or rate.low is None or ceiling is None or rate.low <= ceiling.bytes_per_second:
         return None
     return Finding(
         code="bandwidth-above-ceiling",
@@ -100,13 +107,13 @@ def _impossible(explanation: Explanation) -> Finding | None:
             "the cache seems to be read faster than the memory can: "
             "fewer bytes are read than counted, or it lies in a processor cache"
         ),
-        evidence=(_seen("cache bandwidth", rate.value, "bytes", "bytes a token / b, bytes a second"),),
+        evidence=(_seen("cache bandwidth", rate.value, "bytes/second", "bytes a token / b"),),
     )
 
 
 def _fixed(explanation: Explanation) -> Finding | None:
     step, floor = explanation.step, explanation.weights_floor
-    if step is None or floor is None or step.intercept.value <= 0:
+    if step is None or floor is None or not step.intercept.low or step.intercept.low <= 0:
         return None
     overhead = 1 - floor / step.intercept.value
     if overhead < _ATTENTION_RULES:

@@ -5,15 +5,18 @@ reading (and computing on) the cache. With the cache's bytes per token, 1/b is a
 what the memory can do.
 """
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from draftmark.explain.explanation import Ceiling, DepthRow, Explanation, Reads
 from draftmark.explain.findings import findings
-from draftmark.physics.fits import Estimate, Line, fit_line, fit_parabola
+from draftmark.finding import Confidence
+from draftmark.physics.fits import Coefficient, Line, fit_line, fit_parabola
 from draftmark.physics.roofline import effective_bandwidth, memory_time
 from draftmark.sample import Point, Sample
 from draftmark.units import Bytes, Seconds, Tokens
@@ -36,20 +39,22 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
     step = fit_line([m.depth for m in medians], [m.step for m in medians])
     per_token = fit_line([m.depth for m in medians], [m.per_token for m in medians])
     cold = [(m.prompt, m.ttft) for m, (point, _) in zip(medians, chosen, strict=True) if point.mode == "cold"]
-    bandwidth = _cache_bandwidth(step, reads, concurrency)
+    growth = _growth(step, [m.step for m in medians])
+    rising = step if growth is not None else None
     explanation = Explanation(
-        rows=tuple(_row(m, step, reads, ceiling, concurrency) for m in medians),
+        rows=tuple(_row(m, rising, reads, ceiling, concurrency) for m in medians),
         concurrency=concurrency,
         step=step,
         per_token=per_token,
         prefill=fit_parabola([prompt for prompt, _ in cold], [ttft for _, ttft in cold]),
         reads=reads,
         ceiling=ceiling,
-        cache_bandwidth=bandwidth,
+        growth=growth,
+        cache_bandwidth=_cache_bandwidth(rising, reads, concurrency),
         weights_floor=_time(reads.weights, ceiling),
-        crossover=_crossover(step),
+        crossover=_crossover(rising),
         deepest=Tokens(round(medians[-1].depth)),
-        better_kernel=_better_kernel(step, medians[-1].depth, reads, ceiling, concurrency),
+        better_kernel=_better_kernel(rising, medians[-1].depth, reads, ceiling, concurrency),
         findings=(),
     )
     return msgspec.structs.replace(explanation, findings=findings(explanation))
@@ -75,6 +80,23 @@ class _Medians(msgspec.Struct, frozen=True):
         )
 
 
+_DOUBLED: Final = 2.0
+
+
+def _growth(step: Line | None, steps: Sequence[float]) -> Confidence | None:
+    """Certain where the slope's interval lies above zero.
+
+    Few depths make a wide interval, of a curve that bends too. Then growth is likely where every deeper step is
+    longer and the last at least twice the first, which noise on a server does not do.
+    """
+    if step is None or step.slope.value <= 0:
+        return None
+    if step.slope.low is not None and step.slope.low > 0:
+        return "certain"
+    rising = all(before < after for before, after in itertools.pairwise(steps))
+    return "likely" if rising and steps[-1] >= _DOUBLED * steps[0] else None
+
+
 def _timed(sample: Sample) -> bool:
     """Whether a request gives a decode time; warm-ups and failures do not."""
     complete = sample.error is None and not sample.warm_up and sample.prompt_tokens is not None
@@ -82,8 +104,6 @@ def _timed(sample: Sample) -> bool:
 
 
 def _row(m: _Medians, step: Line | None, reads: Reads, ceiling: Ceiling | None, concurrency: int) -> DepthRow:
-    growing = max(0.0, step.slope.value * m.depth) if step else 0.0
-    share = growing / step.at(m.depth) if step else 0.0
     floor = None
     if ceiling and reads.weights is not None and reads.cache_per_token is not None:
         read = Bytes(round(reads.weights + reads.cache_per_token * m.depth * concurrency))
@@ -93,10 +113,17 @@ def _row(m: _Medians, step: Line | None, reads: Reads, ceiling: Ceiling | None, 
         step=Seconds(m.step),
         per_token=Seconds(m.per_token),
         tokens_per_step=m.step / m.per_token,
-        fixed_share=1 - share,
-        depth_share=share,
+        depth_share=_depth_share(step, m.depth),
         floor=floor,
     )
+
+
+def _depth_share(step: Line | None, depth: float) -> float | None:
+    """A negative intercept, which noise can make of a small one, leaves nothing that is fixed."""
+    if step is None:
+        return None
+    growing = step.slope.value * depth
+    return growing / (max(0.0, step.intercept.value) + growing)
 
 
 def _time(read: Bytes | None, ceiling: Ceiling | None) -> Seconds | None:
@@ -104,14 +131,14 @@ def _time(read: Bytes | None, ceiling: Ceiling | None) -> Seconds | None:
 
 
 def _crossover(step: Line | None) -> Tokens | None:
-    if step is None or step.slope.value <= 0 or step.intercept.value <= 0:
+    if step is None or step.intercept.value <= 0:
         return None
     return Tokens(round(step.intercept.value / step.slope.value))
 
 
-def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Estimate | None:
+def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Coefficient | None:
     """1/slope turns the interval's ends around; an end at or below zero leaves that side open."""
-    if step is None or reads.cache_per_token is None or step.slope.value <= 0:
+    if step is None or reads.cache_per_token is None:
         return None
     read = Bytes(reads.cache_per_token * concurrency)
 
@@ -119,13 +146,13 @@ def _cache_bandwidth(step: Line | None, reads: Reads, concurrency: int) -> Estim
         return effective_bandwidth(read, Seconds(slope)) if slope is not None and slope > 0 else None
 
     value = effective_bandwidth(read, Seconds(step.slope.value))
-    return Estimate(value=value, low=rate(step.slope.high), high=rate(step.slope.low))
+    return Coefficient(value=value, low=rate(step.slope.high), high=rate(step.slope.low))
 
 
 def _better_kernel(
     step: Line | None, depth: float, reads: Reads, ceiling: Ceiling | None, concurrency: int
 ) -> Seconds | None:
-    if step is None or ceiling is None or reads.cache_per_token is None or step.slope.value <= 0:
+    if step is None or ceiling is None or reads.cache_per_token is None:
         return None
     least = memory_time(Bytes(round(reads.cache_per_token * depth * concurrency)), ceiling.bytes_per_second)
-    return Seconds(step.intercept.value + min(least, step.slope.value * depth))
+    return Seconds(max(0.0, step.intercept.value) + min(least, step.slope.value * depth))

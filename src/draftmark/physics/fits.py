@@ -16,7 +16,7 @@ from scipy import stats
 CONFIDENCE: Final = 0.95
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Coefficient(msgspec.Struct, frozen=True, kw_only=True):
     """A fitted number and its interval; `low` and `high` are None where the points leave no degree of freedom."""
 
     value: float
@@ -27,8 +27,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """y = intercept + slope * x."""
 
-    intercept: Estimate
-    slope: Estimate
+    intercept: Coefficient
+    slope: Coefficient
     points: int
     scatter: float | None
     """Standard deviation of the relative residuals; None without a degree of freedom."""
@@ -41,8 +41,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Parabola(msgspec.Struct, frozen=True, kw_only=True):
     """y = linear * x + quadratic * x², through the origin: work that has a part a token and a part a pair of tokens."""
 
-    linear: Estimate
-    quadratic: Estimate
+    linear: Coefficient
+    quadratic: Coefficient
     points: int
 
     def at(self, x: float) -> float:
@@ -60,27 +60,29 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 
 def fit_parabola(x: Sequence[float], y: Sequence[float]) -> Parabola | None:
-    """Least squares with weights 1/y²; None where fewer than two different positive x are given."""
+    """Least squares with weights 1/y²; None without two different positive x, or where noise makes a part negative."""
     if len({value for value in x if value > 0}) < 2:
         return None
     abscissa = np.asarray(x, dtype=float)
     estimates, _ = _solve(np.column_stack([abscissa, abscissa**2]), np.asarray(y, dtype=float))
+    if min(estimate.value for estimate in estimates) < 0:
+        return None
     return Parabola(linear=estimates[0], quadratic=estimates[1], points=len(x))
 
 
-def _solve(design: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[Estimate], float | None]:
+def _solve(design: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[Coefficient], float | None]:
     """Coefficients of design @ c = y in relative terms, and the relative scatter."""
     scale = np.abs(design).max(axis=0)
     relative = design / scale / y[:, None]
     solved, _, _, _ = np.linalg.lstsq(relative, np.ones_like(y), rcond=None)
     freedom = len(y) - design.shape[1]
     if freedom < 1:
-        return [Estimate(value=float(v), low=None, high=None) for v in solved / scale], None
+        return [Coefficient(value=float(v), low=None, high=None) for v in solved / scale], None
     variance = float(np.sum((relative @ solved - 1) ** 2)) / freedom
     errors = np.sqrt(np.diag(np.linalg.inv(relative.T @ relative)) * variance) / scale
     reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
     estimates = [
-        Estimate(value=float(v), low=float(v - reach * e), high=float(v + reach * e))
+        Coefficient(value=float(v), low=float(v - reach * e), high=float(v + reach * e))
         for v, e in zip(solved / scale, errors, strict=True)
     ]
     return estimates, variance**0.5

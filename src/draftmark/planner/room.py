@@ -8,11 +8,15 @@ from draftmark.units import Tokens
 _LENGTHS: Final = (1_000, 8_000, 32_000, 128_000, 200_000, 1_000_000)
 
 
+def lengths(context: int) -> tuple[int, ...]:
+    """The lengths to report on, up to and with `context`."""
+    return tuple(sorted({length for length in _LENGTHS if length < context} | {context}))
+
+
 def room(pool_tokens: int, *, context: int, page: int = 1, most: int | None = None) -> tuple[Room, ...]:
     """Requests at once, by length, for lengths up to `context`; `most` is the engine's own limit."""
-    lengths = sorted({length for length in _LENGTHS if length < context} | {context})
     found = []
-    for length in lengths:
+    for length in lengths(context):
         pages = -(-length // page) * page
         requests = pool_tokens // pages
         found.append(Room(length=Tokens(length), requests=requests if most is None else min(requests, most)))

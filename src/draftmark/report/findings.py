@@ -6,6 +6,8 @@ from rich.console import Group
 from rich.text import Text
 
 from draftmark.finding import Change, Finding, Remedy
+from draftmark.observation import Observation
+from draftmark.report.quantities import quantity
 
 _STYLE = {"fatal": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -20,14 +22,21 @@ def _finding(finding: Finding) -> Text:
     text.append(f"{finding.severity}: ", style=_STYLE[finding.severity])
     text.append(f"{finding.claim} [{finding.code}, {finding.confidence}]\n")
     for seen in finding.evidence:
-        line = f":{seen.source.line}" if seen.source.line is not None else ""
-        text.append(f"    {seen.source.place}{line}: {seen.source.text}\n", style="dim")
+        text.append(f"    {evidence_line(seen)}\n", style="dim")
     for number, remedy in enumerate(finding.remedies, 1):
-        text.append(f"    {number}. {_remedy(remedy)}\n")
+        text.append(f"    {number}. {remedy_line(remedy)}\n")
     return text
 
 
-def _remedy(remedy: Remedy) -> str:
+def evidence_line(seen: Observation) -> str:
+    """A log line with its place, or a number with how it came about."""
+    if seen.source.line is not None:
+        return f"{seen.source.place}:{seen.source.line}: {seen.source.text}"
+    return f"{seen.quantity} {quantity(seen.value, seen.unit)} ({seen.source.place}: {seen.source.text})"
+
+
+def remedy_line(remedy: Remedy) -> str:
+    """Changes, arithmetic and cost in one line."""
     changes = ", ".join(_change(change) for change in remedy.changes)
     what = f"{changes}: " if changes else ""
     return f"{what}{remedy.arithmetic} (costs: {remedy.cost})"

@@ -43,8 +43,11 @@ def decode_rate(explained: Explanation, points: Sequence[Point]) -> str:
     if explained.per_token is not None:
         low, high = float(explained.rows[0].depth), float(explained.deepest)
         depths = [low + (high - low) * i / 60 for i in range(61)]
-        rates = [(d, 1 / explained.per_token.at(d)) for d in depths if explained.per_token.at(d) > 0]
-        axes.plot(*zip(*rates, strict=True), color=_FIT, label="from the fit")
+        fastest = 1.5 * max(1 / row.per_token for row in explained.rows)
+        times = [(d, explained.per_token.at(d)) for d in depths]
+        rates = [(d, 1 / t) for d, t in times if t * fastest > 1]
+        if rates:
+            axes.plot(*zip(*rates, strict=True), color=_FIT, label="from the fit")
     return _svg(figure, axes)
 
 

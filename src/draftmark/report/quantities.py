@@ -1,5 +1,6 @@
 """How quantities look to people; None is an en dash, never a zero."""
 
+from draftmark.observation import Unit
 from draftmark.units import GIB, KIB, MIB
 
 UNKNOWN = "–"
@@ -50,6 +51,14 @@ def bandwidth(value: float | None) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value:.0f} B/s"
+
+
+def quantity(value: float | str, unit: Unit) -> str:
+    """An observation's value in its unit."""
+    if isinstance(value, str):
+        return value
+    forms = {"bytes": size, "bytes/second": bandwidth, "seconds": duration, "ratio": share}
+    return forms[unit](value) if unit in forms else f"{value:,g} {unit}"
 
 
 def share(value: float | None) -> str:

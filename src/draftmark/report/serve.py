@@ -66,7 +66,7 @@ def pools(predicted: Pool | None, observed: Pool | None) -> Text:
     """The pool in tokens, predicted with its interval beside observed."""
     parts = []
     if predicted is not None:
-        interval = f" ({count(predicted.low)} to {count(predicted.high)})" if predicted.low is not None else ""
+        interval = f" ({count(predicted.low)} to {count(predicted.high)})" if predicted.low != predicted.high else ""
         parts.append(f"predicted {count(predicted.tokens)} tokens{interval}")
     if observed is not None:
         held = f", {size(observed.bytes)}" if observed.bytes is not None else ""

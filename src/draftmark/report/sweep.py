@@ -1,6 +1,6 @@
 """A sweep as a table: asked and counted tokens, times, rates, and what limits them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,19 +15,8 @@ from draftmark.sample import Point
 from draftmark.sweep import Sending, Started, Sweep
 from draftmark.sweep.fit import Refusal
 
-_COLUMNS: Final = (
-    "asked",
-    "actual",
-    "TTFT",
-    "prefill tok/s",
-    "decode tok/s",
-    "decode wall",
-    "step",
-    "±",
-    "tokens/step",
-    "n",
-    "note",
-)
+SMALLEST: Final = 0.0005
+"""Half-width below which an interval is not shown."""
 
 
 def sweep(result: Sweep) -> RenderableType:
@@ -37,54 +26,75 @@ def sweep(result: Sweep) -> RenderableType:
 
 def points(measured: Sequence[Point], refusals: Sequence[Refusal] = ()) -> RenderableType:
     """One row a point; what limits or invalidates it, and depths that were not sent, in words under the table."""
-    streams = any(point.concurrency > 1 for point in measured)
+    columns = _columns(measured)
     table = Table()
-    for name in ("streams", *_COLUMNS) if streams else _COLUMNS:
+    for name in (*columns, "note"):
         table.add_column(name, justify="left" if name == "note" else "right", no_wrap=True)
     notes: dict[str, int] = {}
     for point in measured:
         marks = [f"({notes.setdefault(flag, len(notes) + 1)})" for flag in point.flags]
         if point.invalid is not None:
             marks.insert(0, f"invalid ({notes.setdefault(point.invalid, len(notes) + 1)})")
-        table.add_row(
-            *([str(point.concurrency)] if streams else []), *_cells(point), " ".join(marks), style=_style(point)
-        )
+        shown = figures(point)
+        cells = [cell(point, shown) for cell in columns.values()]
+        table.add_row(*cells, " ".join(marks), style=_style(point))
     lines = [f"({number}) {note}" for note, number in notes.items()] + [_refusal(refused) for refused in refusals]
     return Group(*([table] if measured else []), *(Text(line) for line in lines))
+
+
+_Cell = Callable[[Point, Figures], str]
+
+
+def _columns(measured: Sequence[Point]) -> dict[str, _Cell]:
+    """Headings and cells; those of load only where there is any. ± is the half-width of a 95 % interval."""
+    streams = any(point.concurrency > 1 for point in measured)
+    rates = any(point.rate is not None for point in measured)
+    columns: dict[str, _Cell | None] = {
+        "streams": (lambda point, _: str(point.concurrency)) if streams else None,
+        "requests/s": (lambda point, _: UNKNOWN if point.rate is None else f"{point.rate:g}") if rates else None,
+        "asked": lambda point, _: count(point.asked),
+        "actual": _actual,
+        "TTFT": lambda _, shown: duration(_value(shown.ttft)),
+        "from due": (lambda _, shown: duration(_value(shown.ttft_due))) if rates else None,
+        "prefill tok/s": lambda _, shown: per_second(_value(shown.prefill_rate)),
+        "decode tok/s": lambda _, shown: _rate(shown),
+        "all tok/s": (lambda _, shown: _spread(shown.total_rate, per_second)) if streams else None,
+        "decode wall": lambda _, shown: duration(_value(shown.decode_time)),
+        "step": lambda _, shown: _spread(shown.step_time, duration),
+        "tokens/step": lambda _, shown: _spread(shown.tokens_a_step, lambda value: f"{value:.2f}"),
+        "n": lambda point, _: str(len(point.measured)),
+    }
+    return {name: cell for name, cell in columns.items() if cell is not None}
 
 
 def _style(point: Point) -> str:
     return "red" if point.invalid else "dim" if point.open else ""
 
 
-def _cells(point: Point) -> list[str]:
-    shown = figures(point)
-    counted = shown.prompt_tokens
-    if counted is None and point.samples:
-        counted = point.samples[-1].prompt_tokens
-    return [
-        count(point.asked),
-        count(counted),
-        duration(_value(shown.ttft)),
-        per_second(_value(shown.prefill_rate)),
-        _rate(shown),
-        duration(_value(shown.decode_time)),
-        duration(_value(shown.step_time)),
-        share(shown.step_time.half_width if shown.step_time else None),
-        f"{shown.tokens_a_step.value:.2f}" if shown.tokens_a_step else UNKNOWN,
-        str(len(point.measured)),
-    ]
+def _actual(point: Point, shown: Figures) -> str:
+    if shown.prompt_tokens is None and point.samples:
+        return count(point.samples[-1].prompt_tokens)
+    return count(shown.prompt_tokens)
 
 
 def _value(estimate: Median | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
+def _spread(estimate: Median | None, form: Callable[[float], str]) -> str:
+    """The median with the half-width of its interval; alone where there is no interval, or none to speak of."""
+    if estimate is None:
+        return UNKNOWN
+    if estimate.half_width is None or estimate.half_width < SMALLEST:
+        return form(estimate.value)
+    return f"{form(estimate.value)} ±{share(estimate.half_width)}"
+
+
 def _rate(shown: Figures) -> str:
     if shown.decode_rate is None and shown.decode_rate_bounds is not None:
         low, high = shown.decode_rate_bounds
         return f"{per_second(low)} to {per_second(high)}"
-    return per_second(_value(shown.decode_rate))
+    return _spread(shown.decode_rate, per_second)
 
 
 def _refusal(refused: Refusal) -> str:
@@ -117,5 +127,7 @@ def server(state: ServerState) -> str:
 def sending(event: Sending) -> str:
     """What is under way."""
     streams = f" x {event.concurrency}" if event.concurrency > 1 else ""
+    if event.rate is not None:
+        streams = f" at {event.rate:g} requests/s"
     expected = f", first token expected after {duration(event.predicted)}" if event.predicted is not None else ""
     return f"{event.asked:,} tokens{streams}, repeat {event.repeat}{expected}"

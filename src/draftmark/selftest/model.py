@@ -41,6 +41,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: bool = True
     tokenize: bool = True
     reports_cached: bool = True
+    metrics: bool = True
     strict: bool = False
     """Refuse fields that are not in OpenAI's API."""
     prefix_cache: bool = True

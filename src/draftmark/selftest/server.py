@@ -48,7 +48,18 @@ class Pretence:
         self.log: list[Truth] = []
         self.requests = 0
         self.preempted = 0
-        self.started = time.time()
+        self.counted = {"prompt_tokens": 0, "generation_tokens": 0, "prefix_cache_hits": 0}
+
+    def metrics(self) -> str:
+        """Prometheus text, with vLLM's names."""
+        totals = self.counted | {"num_preemptions": self.preempted}
+        return "".join(f"vllm:{name}_total {total}\n" for name, total in totals.items())
+
+    def count(self, answer: Answer) -> None:
+        """Add a request to the counters, which never lie."""
+        self.counted["prompt_tokens"] += answer.prompt_tokens
+        self.counted["generation_tokens"] += answer.output
+        self.counted["prefix_cache_hits"] += answer.cached_tokens or 0
 
     def fault(self) -> Fault | None:
         """The fault of the request that just came, if it is its turn."""
@@ -213,8 +224,8 @@ class Connection(asyncio.Protocol):
         elif path == "/reset_prefix_cache":
             pretence.cache.flush()
             self.reply({})
-        elif path == "/metrics":
-            self.reply(f"vllm:num_preemptions_total {pretence.preempted}\n", kind="text/plain")
+        elif path == "/metrics" and setup.metrics:
+            self.reply(pretence.metrics(), kind="text/plain")
         elif path == "/tokenize" and setup.tokenize:
             body = msgspec.json.decode(bytes(self.body))
             ids = self._ids(body["prompt"], special=body.get("add_special_tokens", True))
@@ -242,7 +253,7 @@ class Connection(asyncio.Protocol):
         if ids is None:
             self.refuse("prompts must be text", 422)
             return
-        output = body.get("max_tokens", 16)
+        output = body.get("max_tokens") or body.get("max_completion_tokens") or 16
         limit = min(setup.context, setup.pool)
         if len(ids) + output > limit:
             self.refuse(f"{len(ids)} prompt tokens and {output} of output exceed the limit of {limit}")
@@ -252,11 +263,11 @@ class Connection(asyncio.Protocol):
         if fault is not None and fault.kind in {"refuse", "unavailable"}:
             self.refuse("CUDA out of memory", 500 if fault.kind == "refuse" else 503)
             return
-        self._stream(path, body, ids, fault, received)
+        self._stream(path, body | {"max_tokens": output}, ids, fault, received)
 
     def _prompt(self, path: str, body: dict[str, Any]) -> tuple[int, ...] | None:
         if path.startswith("/v1/chat"):
-            text = "".join(message["content"] for message in body["messages"])
+            text = "".join(_text_of(message["content"]) for message in body["messages"])
             return self._ids("", special=True) + TEMPLATE[:4] + self._ids(text, special=False) + TEMPLATE[4:]
         prompt = body["prompt"]
         if isinstance(prompt, str):
@@ -273,7 +284,7 @@ class Connection(asyncio.Protocol):
             chat=path.startswith("/v1/chat"),
             prompt_tokens=len(ids) + (fault.tokens if fault is not None and fault.kind == "lie" else 0),
             cached_tokens=cached if setup.reports_cached else None,
-            output=body.get("max_tokens", 16),
+            output=body["max_tokens"],
             usage=bool(options.get("include_usage")),
             usage_per_chunk=bool(options.get("continuous_usage_stats")),
         )
@@ -283,10 +294,16 @@ class Connection(asyncio.Protocol):
             return
         truth = Truth(seed=body.get("seed"), prompt_tokens=len(ids), received=received, scheduled_ttft=ttft, step=step)
         self.pretence.log.append(truth)
+        self.pretence.count(msgspec.structs.replace(answer, cached_tokens=cached))
         self.transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         self.clock.add(Sending(self, _sends(setup.shape, answer, ttft, step), truth, fault))
+
+
+def _text_of(content: str | list[dict[str, str]]) -> str:
+    """A message's text, which may come in parts."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 async def serve(host: str, port: int, setup: Setup, encode: Encode) -> None:

@@ -27,9 +27,11 @@ def find(which: str | None) -> Record:
     found = records.find(which) if which is not None else running[0] if len(running) == 1 else None
     if found is not None:
         return found
-    names = ", ".join(record.name for record in running) or "none"
-    cause = f"no running engine is called {which!r}" if which is not None else "which engine is meant is not clear"
-    raise BadInput(cause, remedy=f"running engines that Draftmark started: {names}")
+    names = ", ".join(record.name for record in running)
+    if not running:
+        raise BadInput("no engine that Draftmark started is running")
+    cause = f"no running engine is called {which!r}" if which is not None else "several engines are running"
+    raise BadInput(cause, remedy=f"name one of {names}")
 
 
 def attach(which: str | None, *, adapter: Adapter | None = None, progress: Progress = ignore) -> Server:

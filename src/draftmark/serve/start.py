@@ -101,6 +101,7 @@ def _start(
     log = new_log(settled.logs, configuration.engine, settled.port)
     name = records.new_name(configuration.engine, settled.port)
     id_file = records.folder() / f"{name}.cid"
+    id_file.parent.mkdir(parents=True, exist_ok=True)
     bare = adapter.command(configuration, python=settled.python, host=settled.host, port=settled.port)
     bare = Command(argv=bare.argv, environment=(*_ENVIRONMENT, *bare.environment))
     command = settled.launcher.wrap(bare, settled.port, id_file)

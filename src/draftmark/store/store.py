@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import platformdirs
@@ -18,12 +18,12 @@ from draftmark.finding import Finding
 from draftmark.hardware import Bandwidth
 from draftmark.ledger import Ledger, Pool
 from draftmark.model import Model
-from draftmark.observation import Observation, Source
-from draftmark.sample import Point, Sample
+from draftmark.observation import Observation
+from draftmark.sample import Sample
 from draftmark.store.records import Handle, PointRecord, RunExport, RunRecord, Status, TrialRecord
+from draftmark.store.rows import observation_of, point_of, run_of, to_json, trial_of
 from draftmark.store.schema import MIGRATIONS, VERSION
 from draftmark.trial import Environment, Outcome
-from draftmark.units import Bytes, Tokens
 
 T = TypeVar("T")
 
@@ -69,15 +69,15 @@ class Store:
     def begin_run(self, command: str, arguments: Sequence[str], environment: Environment) -> int:
         """Open a run; it has no status until `end_run`, and keeps none if the process is killed."""
         return self._insert(
-            "run", command=command, arguments=_json(arguments), environment=_json(environment), started=time.time()
+            "run", command=command, arguments=to_json(arguments), environment=to_json(environment), started=time.time()
         )
 
     def describe_run(self, run: int, *, model: Model | None = None, bandwidth: Bandwidth | None = None) -> None:
         """Keep what the run's numbers are explained with; None leaves what is there."""
         if model is not None:
-            self._update("run", run, model=_json(model))
+            self._update("run", run, model=to_json(model))
         if bandwidth is not None:
-            self._update("run", run, bandwidth=_json(bandwidth))
+            self._update("run", run, bandwidth=to_json(bandwidth))
 
     def end_run(self, run: int, status: Status) -> None:
         """Close a run."""
@@ -90,23 +90,23 @@ class Store:
         return self._insert(
             "trial",
             run=run,
-            configuration=_json(configuration),
-            environment=_json(environment),
+            configuration=to_json(configuration),
+            environment=to_json(environment),
             log=log,
             started=time.time(),
         )
 
     def set_handle(self, trial: int, handle: Handle, log: str | None = None) -> None:
         """Keep how to find the engine again, and its log, as soon as it is started."""
-        self._update("trial", trial, handle=_json(handle), **({"log": log} if log is not None else {}))
+        self._update("trial", trial, handle=to_json(handle), **({"log": log} if log is not None else {}))
 
     def set_environment(self, trial: int, environment: Environment) -> None:
         """Keep what the engine itself said of its version and device."""
-        self._update("trial", trial, environment=_json(environment))
+        self._update("trial", trial, environment=to_json(environment))
 
     def set_prediction(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
         """Keep what was predicted, before the measurement."""
-        self._update("trial", trial, predicted=_json(ledgers), predicted_pool=_json(pool) if pool else None)
+        self._update("trial", trial, predicted=to_json(ledgers), predicted_pool=to_json(pool) if pool else None)
 
     def set_observed(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
         """Keep the observed ledgers and pool."""
@@ -119,11 +119,11 @@ class Store:
                 "pool_blocks": pool.blocks,
                 "pool_groups": pool.groups,
             }
-        self._update("trial", trial, observed=_json(ledgers), **sizes)
+        self._update("trial", trial, observed=to_json(ledgers), **sizes)
 
     def set_outcome(self, trial: int, outcome: Outcome) -> None:
         """Keep how the start ended. A trial that became ready is closed by `end_trial`."""
-        self._update("trial", trial, outcome=_json(outcome))
+        self._update("trial", trial, outcome=to_json(outcome))
 
     def end_trial(self, trial: int) -> None:
         """Keep when the engine was gone."""
@@ -132,7 +132,7 @@ class Store:
     def add_observations(self, trial: int, observations: Sequence[Observation]) -> None:
         """Keep numbers that the engine stated."""
         rows = [
-            (trial, seen.quantity, _json(seen.value), seen.unit, seen.rank, seen.phase, _json(seen.source))
+            (trial, seen.quantity, to_json(seen.value), seen.unit, seen.rank, seen.phase, to_json(seen.source))
             for seen in observations
         ]
         with self._transaction() as database:
@@ -158,26 +158,26 @@ class Store:
         """Keep finished requests."""
         with self._transaction() as database:
             database.executemany(
-                "insert into sample (point, body) values (?, ?)", [(point, _json(sample)) for sample in samples]
+                "insert into sample (point, body) values (?, ?)", [(point, to_json(sample)) for sample in samples]
             )
 
     def end_point(self, point: int, *, invalid: str | None = None, flags: Sequence[str] = ()) -> None:
         """Close a point as valid, or with the reason why it is not."""
-        self._update("point", point, ended=time.time(), invalid=invalid, flags=_json(flags))
+        self._update("point", point, ended=time.time(), invalid=invalid, flags=to_json(flags))
 
     def add_findings(self, run: int, findings: Sequence[Finding], trial: int | None = None) -> None:
         """Keep findings."""
         with self._transaction() as database:
             database.executemany(
                 "insert into finding (run, trial, code, body) values (?, ?, ?, ?)",
-                [(run, trial, finding.code, _json(finding)) for finding in findings],
+                [(run, trial, finding.code, to_json(finding)) for finding in findings],
             )
 
     # Reading
 
     def runs(self) -> tuple[RunRecord, ...]:
         """All runs, oldest first."""
-        return tuple(_run(row) for row in self._select("select * from run order by id"))
+        return tuple(run_of(row) for row in self._select("select * from run order by id"))
 
     def run(self, run: int | None = None) -> RunRecord:
         """One run; the newest where none is named.
@@ -190,18 +190,30 @@ class Store:
         if not rows:
             named = "holds no run yet" if run is None else f"holds no run {run}"
             raise BadInput(named, place=str(self.path), remedy="`draftmark runs` lists what is there")
-        return _run(rows[0])
+        return run_of(rows[0])
 
     def trials(self, run: int | None = None) -> tuple[TrialRecord, ...]:
         """The trials of one run, or of all."""
         where = "where run = ?" if run is not None else ""
-        rows = self._select(f"select * from trial {where} order by id", *([run] if run is not None else []))
-        return tuple(_trial(row, self._observations(row["id"])) for row in rows)
+        return self._trials(
+            self._select(f"select * from trial {where} order by id", *([run] if run is not None else []))
+        )
+
+    def trial_at(self, url: str, moment: float) -> TrialRecord | None:
+        """The engine that answered at `url` at `moment` (Unix time), if it was started from this store."""
+        rows = self._select(
+            "select * from trial where json_extract(handle, '$.url') = ?"
+            " and started <= ? and (ended is null or ended >= ?) order by id desc limit 1",
+            url,
+            moment,
+            moment,
+        )
+        return self._trials(rows)[0] if rows else None
 
     def points(self, run: int) -> tuple[PointRecord, ...]:
         """The points of one run, open ones included, in the order in which they were begun."""
         rows = self._select("select * from point where run = ? order by id", run)
-        return tuple(self._point(row) for row in rows)
+        return tuple(point_of(row, self._bodies(row["id"])) for row in rows)
 
     def findings(self, run: int) -> tuple[Finding, ...]:
         """The findings of one run."""
@@ -209,11 +221,14 @@ class Store:
         return tuple(msgspec.json.decode(row["body"], type=Finding) for row in rows)
 
     def export(self, run: int) -> RunExport:
-        """Everything about one run."""
+        """Everything about one run, with the trials that it measured, whichever run started them."""
+        measured = self._select(
+            "select * from trial where run = ? or id in (select trial from point where run = ?) order by id", run, run
+        )
         return RunExport(
             schema=VERSION,
             run=self.run(run),
-            trials=self.trials(run),
+            trials=self._trials(measured),
             points=self.points(run),
             findings=self.findings(run),
         )
@@ -284,87 +299,12 @@ class Store:
         with self._errors(), closing(self._database.execute(query, parameters)) as cursor:
             return cursor.fetchall()
 
+    def _trials(self, rows: Sequence[sqlite3.Row]) -> tuple[TrialRecord, ...]:
+        return tuple(trial_of(row, self._observations(row["id"])) for row in rows)
+
     def _observations(self, trial: int) -> tuple[Observation, ...]:
         rows = self._select("select * from observation where trial = ? order by rowid", trial)
-        return tuple(
-            Observation(
-                quantity=row["quantity"],
-                value=msgspec.json.decode(row["value"]),
-                unit=row["unit"],
-                rank=row["rank"],
-                phase=row["phase"],
-                source=msgspec.json.decode(row["source"], type=Source),
-            )
-            for row in rows
-        )
+        return tuple(observation_of(row) for row in rows)
 
-    def _point(self, row: sqlite3.Row) -> PointRecord:
-        bodies = self._select("select body from sample where point = ? order by id", row["id"])
-        point = Point(
-            asked=row["asked"],
-            output=row["output"],
-            concurrency=row["concurrency"],
-            mode=row["mode"],
-            samples=tuple(msgspec.json.decode(body["body"], type=Sample) for body in bodies),
-            invalid=row["invalid"],
-            flags=msgspec.json.decode(row["flags"], type=tuple[str, ...]),
-            rate=row["rate"],
-            content=row["content"],
-            open=row["ended"] is None,
-        )
-        return PointRecord(id=row["id"], trial=row["trial"], finished=row["ended"] is not None, point=point)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _decode(text: str | None, kind: type[T]) -> T | None:
-    return None if text is None else msgspec.json.decode(text, type=kind)
-
-
-def _run(row: sqlite3.Row) -> RunRecord:
-    return RunRecord(
-        id=row["id"],
-        command=row["command"],
-        arguments=msgspec.json.decode(row["arguments"], type=tuple[str, ...]),
-        environment=msgspec.json.decode(row["environment"], type=Environment),
-        started=row["started"],
-        ended=row["ended"],
-        status=row["status"],
-        model=_decode(row["model"], Model),
-        bandwidth=_decode(row["bandwidth"], Bandwidth),
-    )
-
-
-def _trial(row: sqlite3.Row, observations: tuple[Observation, ...]) -> TrialRecord:
-    outcome: Any = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
-    return TrialRecord(
-        id=row["id"],
-        run=row["run"],
-        configuration=msgspec.json.decode(row["configuration"], type=Configuration),
-        environment=msgspec.json.decode(row["environment"], type=Environment),
-        log=row["log"],
-        handle=_decode(row["handle"], Handle),
-        started=row["started"],
-        ended=row["ended"],
-        outcome=outcome,
-        predicted=msgspec.json.decode(row["predicted"], type=tuple[Ledger, ...]),
-        observed=msgspec.json.decode(row["observed"], type=tuple[Ledger, ...]),
-        predicted_pool=_decode(row["predicted_pool"], Pool),
-        pool=_pool(row),
-        observations=observations,
-    )
-
-
-def _pool(row: sqlite3.Row) -> Pool | None:
-    if row["pool_tokens"] is None:
-        return None
-    size = row["pool_bytes"]
-    return Pool(
-        tokens=Tokens(row["pool_tokens"]),
-        bytes=None if size is None else Bytes(size),
-        page=row["pool_page"],
-        blocks=row["pool_blocks"],
-        groups=row["pool_groups"],
-    )
+    def _bodies(self, point: int) -> list[str]:
+        return [row["body"] for row in self._select("select body from sample where point = ? order by id", point)]

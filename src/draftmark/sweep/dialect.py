@@ -9,6 +9,7 @@ from draftmark.sample import CountSource
 from draftmark.sweep.client import Client, Exchange
 from draftmark.sweep.events import Stream, read
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.watch import post_watched
 
 Route = Literal["/v1/completions", "/v1/chat/completions"]
 PROBE_TEXT: Final = "The tide tables of the harbour say that"
@@ -50,7 +51,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(fields)
 
 
-async def negotiate(client: Client, dialect: Dialect, *, place: str) -> Dialect:
+async def negotiate(client: Client, dialect: Dialect, *, place: str, patience: float) -> Dialect:
     """The dialect without what the server refuses, and with what its answer taught.
 
     Raises:
@@ -58,7 +59,8 @@ async def negotiate(client: Client, dialect: Dialect, *, place: str) -> Dialect:
     """
     prompt = Prompt(ids=None, text=PROBE_TEXT)
     for _ in range(len(_OPTIONAL) + 1):
-        exchange = await client.post(dialect.route, dialect.body(prompt, output=PROBE_TOKENS, seed=0))
+        body = dialect.body(prompt, output=PROBE_TOKENS, seed=0)
+        exchange = await post_watched(client, dialect.route, body, patience=patience)
         if exchange.status in {400, 422} and dialect.extras:
             dialect = msgspec.structs.replace(dialect, extras=_fewer(dialect.extras, exchange))
             continue

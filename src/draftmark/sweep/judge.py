@@ -4,35 +4,51 @@ from typing import Final
 
 import msgspec
 
-from draftmark.observation import ServerState
+from draftmark.engines.metrics import Counters
+from draftmark.physics.figures import figures
 from draftmark.sample import Mode, Point, Sample
 from draftmark.sweep.dialect import Dialect
+from draftmark.sweep.sender import Batch
 
-ALIGNMENT: Final = 1
-"""Tokens that every prompt shares without a chat template: BOS."""
+BOS: Final = 1
+"""Tokens that every prompt shares without a chat template."""
+AGREEMENT: Final = 0.02
+"""Share by which the server's counters may differ from the usage of the requests."""
+LATE: Final = 0.1
+"""Share of a step by which this client may be late before a reader is told."""
+SENT_LATE: Final = 0.01
+"""Seconds after it was due when a request counts as late."""
+BUSY: Final = 0.2
+"""Share of its time that this client may spend on stamping before a reader is told."""
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the server when its points are judged."""
+    """What is known of the server and of this client when points are judged."""
 
-    state: ServerState
     dialect: Dialect
     mode: Mode
+    chunk_cost: float
+    """Seconds that stamping one chunk takes."""
 
     @property
     def shared(self) -> int:
         """Tokens that every prompt begins with, and that may be cached in a cold point: the template, BOS."""
-        return self.dialect.overhead if self.dialect.overhead is not None else ALIGNMENT
+        return self.dialect.overhead if self.dialect.overhead is not None else BOS
 
-    def invalid(self, point: Point) -> str | None:
+    def invalid(self, point: Point, batches: tuple[Batch, ...]) -> str | None:
         """Why the point must not be used."""
         failed = next((sample.error for sample in point.samples if sample.error and not sample.warm_up), None)
         if failed is not None:
             return failed
+        if any(batch.restarted for batch in batches):
+            return "the server was restarted meanwhile"
         for sample in point.measured:
             reason = self._sample_invalid(point, sample)
             if reason is not None:
                 return reason
+        cached = _total(batches, "cached")
+        if self.mode == "cold" and cached is not None and cached > self.shared * _requests(batches):
+            return f"the server's own counter says that {cached:,.0f} tokens came from its prefix cache: not a prefill"
         return None if point.measured else "nothing was measured"
 
     def _sample_invalid(self, point: Point, sample: Sample) -> str | None:
@@ -45,20 +61,99 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
             )
         return None
 
-    def flags(self, point: Point) -> tuple[str, ...]:
+    def flags(self, point: Point, batches: tuple[Batch, ...]) -> tuple[str, ...]:
         """What limits a valid point."""
-        samples = point.measured
-        flags = []
-        if any(sample.prompt_tokens is None for sample in samples):
-            flags.append("the server reports no usage: tokens are unproven")
-        elif self.mode == "cold" and any(sample.cached_tokens is None for sample in samples):
-            flags.append("cold by its unique beginning, not proved: the server reports no cached tokens")
-        if any(sample.decode_tokens is None for sample in samples):
-            flags.append("tokens of the first chunk unknown: decode rate within bounds")
-        if any(sample.completion_tokens is not None and sample.completion_tokens < point.output for sample in samples):
-            flags.append("some answers ended before the output asked for")
-        if self.mode == "warm":
-            flags.append("warm: repeats of one prompt, intervals cover timing and not text")
-            if samples and all(not sample.cached_tokens for sample in samples[1:]) and len(samples) > 1:
-                flags.append("no prefix was reused (or the server does not say): every prefill was done anew")
-        return tuple(flags)
+        found = (
+            self._usage_flag(point, batches),
+            self._count_flag(point),
+            self._length_flag(point),
+            self._warm_flag(point),
+            _preemption_flag(batches),
+            _traffic_flag(batches),
+            _step_flag(batches),
+            self._client_flag(point, batches),
+            _late_flag(point),
+        )
+        return tuple(flag for flag in found if flag is not None)
+
+    def _usage_flag(self, point: Point, batches: tuple[Batch, ...]) -> str | None:
+        if any(sample.prompt_tokens is None for sample in point.measured):
+            return "the server reports no usage: tokens are unproven"
+        silent = any(sample.cached_tokens is None for sample in point.measured)
+        if self.mode == "cold" and silent and _total(batches, "cached") is None:
+            return "cold by its unique beginning, not proved: the server reports no cached tokens"
+        return None
+
+    def _count_flag(self, point: Point) -> str | None:
+        if any(sample.decode_tokens is None for sample in point.measured):
+            return "tokens of the first chunk unknown: decode rate within bounds"
+        return None
+
+    def _length_flag(self, point: Point) -> str | None:
+        if any((sample.completion_tokens or point.output) < point.output for sample in point.measured):
+            return "some answers ended before the output asked for"
+        return None
+
+    def _warm_flag(self, point: Point) -> str | None:
+        if self.mode == "cold" or not point.measured:
+            return None
+        again = point.measured[point.concurrency :]
+        if again and not any(sample.cached_tokens for sample in again):
+            return "warm, but the server says of no cached tokens: prefills may have been done anew"
+        return "warm: repeats of one prompt; TTFT is of what the shorter depth had not cached, intervals are of timing"
+
+    def _client_flag(self, point: Point, batches: tuple[Batch, ...]) -> str | None:
+        step = figures(point).step_time
+        if step is None:
+            return None
+        busy = self.chunk_cost * point.concurrency / step.value if step.value else 0.0
+        if busy > BUSY:
+            return f"this client spends {busy:.0%} of its time on stamping chunks: it may be the bottleneck"
+        late = max((batch.late for batch in batches if batch.late is not None), default=0.0)
+        if late > max(LATE * step.value, 0.003):
+            return f"this machine is busy: the client woke up to {late * 1000:.0f} ms late"
+        return None
+
+
+def _late_flag(point: Point) -> str | None:
+    """Under a rate, requests that were not sent when they were due would hide the waiting that they cause."""
+    if point.rate is None:
+        return None
+    late = [sample.sent - sample.due for sample in point.measured if sample.sent - sample.due > SENT_LATE]
+    if not late:
+        return None
+    return f"{len(late)} requests were sent up to {max(late) * 1000:.0f} ms after they were due"
+
+
+def _requests(batches: tuple[Batch, ...]) -> int:
+    return sum(len(batch.samples) for batch in batches)
+
+
+def _total(batches: tuple[Batch, ...], name: str) -> float | None:
+    """What the server counted over all batches; None unless it did so in each."""
+    values = [getattr(batch.counted or Counters(), name) for batch in batches]
+    return None if not values or None in values else sum(values)
+
+
+def _preemption_flag(batches: tuple[Batch, ...]) -> str | None:
+    preempted = _total(batches, "preemptions")
+    if not preempted:
+        return None
+    return f"the server preempted or retracted {preempted:,.0f} requests: the pool was too small for this"
+
+
+def _traffic_flag(batches: tuple[Batch, ...]) -> str | None:
+    counted = _total(batches, "generated")
+    ours = sum(sample.completion_tokens or 0 for batch in batches for sample in batch.samples)
+    if counted is None or not ours or abs(counted - ours) <= max(AGREEMENT * ours, 2):
+        return None
+    return f"the server counted {counted:,.0f} generated tokens, these requests {ours:,}: it had other traffic"
+
+
+def _step_flag(batches: tuple[Batch, ...]) -> str | None:
+    """Chunks stand for verify steps; where the server counts steps, the two can be compared."""
+    steps = _total(batches, "verify_steps")
+    chunks = sum(len(sample.arrivals) for batch in batches for sample in batch.samples)
+    if not steps or not chunks or abs(chunks - steps) <= 0.05 * steps + 2 * _requests(batches):
+        return None
+    return f"the server made {steps:,.0f} verify steps and sent {chunks:,} chunks: a chunk is not a step here"

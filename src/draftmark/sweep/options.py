@@ -10,6 +10,7 @@ from draftmark.sample import Mode, Point
 from draftmark.sweep.corpus import Content
 from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.fit import Refusal
+from draftmark.sweep.overhead import Overhead
 from draftmark.units import Seconds, Tokens
 
 
@@ -18,6 +19,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     output: Tokens = Tokens(32)
     concurrency: tuple[int, ...] = (1,)
+    rates: tuple[float, ...] = ()
+    """Requests a second that come whether or not others have ended; where given, concurrency is not swept."""
+    requests: int = 20
+    """Requests at each rate."""
     mode: Mode = "cold"
     api: Literal["auto", "completions", "chat"] = "auto"
     model: str | None = None
@@ -35,6 +40,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """No further repeat begins at a depth after this long."""
     first_patience: float = 900.0
     """Seconds that the first depth's first token may take; later ones are judged by the depths before."""
+    stall: float = 60.0
+    """Seconds that a stream which has begun may pause."""
+    sanity: bool = False
+    """Ask for a planted fact at each depth and look at what comes."""
     api_key: str | None = None
     insecure: bool = False
 
@@ -48,6 +57,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     sends_ids: bool
     seed: int
     refusals: tuple[Refusal, ...]
+    overhead: Overhead
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +65,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: Tokens
     concurrency: int
+    rate: float | None
     repeat: int
     predicted: Seconds | None
 
@@ -74,6 +85,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     state: ServerState
     dialect: Dialect
     seed: int
+    overhead: Overhead
     points: tuple[Point, ...]
     refusals: tuple[Refusal, ...]
     stopped: str | None = None

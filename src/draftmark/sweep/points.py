@@ -1,30 +1,74 @@
 """Measuring: one depth after the other, each repeated until its interval is narrow enough."""
 
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+import httpx
 import msgspec
 
 from draftmark.physics.figures import figures
 from draftmark.sample import Point, Sample
-from draftmark.sweep.batch import Request, send
+from draftmark.sweep import sanity
 from draftmark.sweep.corpus import Corpus, file_corpus, python_corpus
 from draftmark.sweep.fit import Refusal, predicted_prefill, refusal
 from draftmark.sweep.judge import Judge
 from draftmark.sweep.options import Event, Kept, Options, Sending, Started, Sweep
+from draftmark.sweep.overhead import Overhead
 from draftmark.sweep.prompts import Prompt, PromptMaker
+from draftmark.sweep.sender import Batch, Sender
 from draftmark.sweep.server import Server
-from draftmark.sweep.watch import Patience, Watch
-from draftmark.units import Seconds, Tokens
+from draftmark.units import Tokens
 
 CHARACTERS_A_TOKEN: Final = 5
 """More than the texts take on average, so that they last for the deepest prompt."""
 TIMES_PREDICTED: Final = 3.0
 LEAST_PATIENCE: Final = 30.0
 """Seconds: a first token is waited for three times as long as predicted, and this long at least."""
-GAP_PATIENCE: Final = 60.0
-"""Seconds that a stream may pause."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured together: a depth, and how many requests come at once or a second."""
+
+    depth: int
+    concurrency: int
+    rate: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Points to measure, in order, and depths that are not sent."""
+
+    cells: tuple[Cell, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
+    """Fewer requests at once (or a second) before more, and shorter depths before longer, without what cannot fit."""
+    loads: list[tuple[int, float | None]] = [(concurrency, None) for concurrency in sorted(set(options.concurrency))]
+    if options.rates:
+        loads = [(1, rate) for rate in sorted(set(options.rates))]
+    cells, refusals = [], []
+    for concurrency, rate in loads:
+        for depth in depths:
+            refused = refusal(server.state, depth, output=options.output, concurrency=concurrency)
+            if refused is None:
+                cells.append(Cell(depth=depth, concurrency=concurrency, rate=rate))
+            else:
+                refusals.append(refused)
+    return Plan(cells=tuple(cells), refusals=tuple(refusals))
+
+
+def text(options: Options, plan: Plan, seed: int) -> Corpus:
+    """Enough text for the deepest prompt.
+
+    Raises:
+        BadInput: there is not enough.
+    """
+    characters = max((cell.depth for cell in plan.cells), default=1) * CHARACTERS_A_TOKEN
+    if options.texts:
+        return file_corpus(options.texts, characters=characters)
+    return python_corpus(options.content, characters=characters, seed=seed)
 
 
 class Measurement:
@@ -34,160 +78,159 @@ class Measurement:
         self,
         server: Server,
         options: Options,
-        seed: int,
+        plan: Plan,
+        corpus: Corpus,
+        overhead: Overhead,
         *,
+        seed: int,
         sink: Callable[[Point], None],
         on_event: Callable[[Event], None],
         alive: Callable[[], bool] | None,
     ) -> None:
-        self._server, self._options, self._seed = server, options, seed
-        self._sink, self._tell, self._alive = sink, on_event, alive
-        self._judge = Judge(state=server.state, dialect=server.dialect, mode=options.mode)
+        self._server, self._options, self._plan, self._corpus = server, options, plan, corpus
+        self._overhead, self._seed = overhead, seed
+        self._sink, self._tell = sink, on_event
+        self._judge = Judge(dialect=server.dialect, mode=options.mode, chunk_cost=overhead.chunk)
+        self._sender = Sender(
+            server, mode=options.mode, output=options.output, seed=seed, gap=options.stall, alive=alive
+        )
+        self._maker = PromptMaker(
+            corpus, server.counter, send_ids=server.dialect.token_ids, overhead=server.dialect.overhead, seed=seed
+        )
+        self._documents: list[Prompt] = []
         self._prefills: list[tuple[int, float]] = []
+        self._first_sanity: sanity.Sanity | None = None
         self._warmed = options.warm_up == 0
-        self._serial = 0
 
-    async def run(self, depths: tuple[int, ...], finished: tuple[Point, ...]) -> Sweep:
-        """All depths at each concurrency, least first; ends early when the server is lost."""
-        pairs, refusals = self._fitting(depths)
-        self._corpus = self._text(max((depth for depth, _ in pairs), default=0))
-        self._maker = self._prompts()
-        self._tell(self._started(refusals))
+    async def run(self, finished: tuple[Point, ...]) -> Sweep:
+        """Every point of the plan; ends early when the server is lost."""
+        self._tell(self._started())
         kept = {_key(point): point for point in finished if point.invalid is None and not point.open}
         points: list[Point] = []
-        stopped = None
-        for concurrency, group in self._groups(pairs):
-            for depth in group:
-                known = kept.get((depth, self._options.output, concurrency, self._options.mode))
-                point = known or await self._point(depth, concurrency)
-                points.append(point)
-                self._learn(point)
-                stopped = self._lost(point)
-                if stopped is not None:
-                    return self._result(points, refusals, stopped)
-        return self._result(points, refusals, None)
+        for cell in self._plan.cells:
+            try:
+                point = kept.get(_cell_key(cell, self._options)) or await self._point(cell)
+            except httpx.HTTPError as problem:
+                return self._result(points, f"dead: the server no longer answers ({problem})")
+            points.append(point)
+            self._learn(point)
+            lost = next((sample.error for sample in point.samples if sample.error), None)
+            if lost is not None:
+                return self._result(points, lost)
+        return self._result(points, None)
 
-    def _fitting(self, depths: tuple[int, ...]) -> tuple[tuple[tuple[int, int], ...], tuple[Refusal, ...]]:
-        pairs, refusals = [], []
-        for concurrency in self._options.concurrency:
-            for depth in depths:
-                reason = refusal(self._server.state, depth, output=self._options.output, concurrency=concurrency)
-                if reason is None:
-                    pairs.append((depth, concurrency))
-                else:
-                    refusals.append(reason)
-        return tuple(pairs), tuple(refusals)
-
-    def _groups(self, pairs: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, list[int]]]:
-        for concurrency in sorted(set(self._options.concurrency)):
-            yield concurrency, sorted(depth for depth, count in pairs if count == concurrency)
-
-    def _text(self, deepest: int) -> Corpus:
-        characters = max(deepest, 1) * CHARACTERS_A_TOKEN
-        if self._options.texts:
-            return file_corpus(self._options.texts, characters=characters)
-        return python_corpus(self._options.content, characters=characters, seed=self._seed)
-
-    def _prompts(self) -> PromptMaker:
-        server = self._server
-        return PromptMaker(
-            self._corpus,
-            server.counter,
-            send_ids=server.dialect.token_ids,
-            overhead=server.dialect.overhead,
-            seed=self._seed,
-        )
-
-    def _started(self, refusals: tuple[Refusal, ...]) -> Started:
-        server = self._server
-        return Started(
-            state=server.state,
-            dialect=server.dialect,
-            counter=server.counter.name,
-            sends_ids=server.dialect.token_ids,
-            seed=self._seed,
-            refusals=refusals,
-        )
-
-    async def _point(self, depth: int, concurrency: int) -> Point:
-        """Batches at one depth until the interval is narrow, an error ends it, or its time is up."""
+    async def _point(self, cell: Cell) -> Point:
+        """Batches of one cell until the interval is narrow, an error ends it, or its time is up."""
         began = time.monotonic()
-        samples: tuple[Sample, ...] = ()
-        if not self._warmed:
-            samples = tuple(msgspec.structs.replace(sample, warm_up=True) for sample in await self._warm(depth))
-            self._warmed = True
-        repeat = 0
+        samples = await self._warm_up(cell.depth)
+        batches: tuple[Batch, ...] = ()
         while True:
-            repeat += 1
-            predicted = predicted_prefill(tuple(self._prefills), depth * concurrency)
-            self._tell(Sending(asked=Tokens(depth), concurrency=concurrency, repeat=repeat, predicted=predicted))
-            samples += await self._batch(depth, concurrency, predicted)
-            point = self._judged(depth, concurrency, samples)
-            if point.invalid is None and not self._enough(point, repeat, time.monotonic() - began):
-                self._keep(msgspec.structs.replace(point, open=True))
-                continue
-            self._keep(point)
+            more, batch = await self._batch(cell, repeat=len(batches) + 1)
+            samples += more
+            batches += (batch,)
+            point = self._judged(cell, samples, batches)
+            if point.invalid is not None or self._enough(point, len(batches), time.monotonic() - began):
+                point = self._sane(point)
+                self._keep(point)
+                return point
+            self._keep(msgspec.structs.replace(point, open=True))
+
+    def _sane(self, point: Point) -> Point:
+        """With what is said of the output at this depth, where that was asked for."""
+        if not self._options.sanity or point.invalid is not None or point.concurrency > 1:
             return point
+        patience = self._patience(point.asked)
+        seen = sanity.ask(self._server, self._maker, point.asked, seed=self._seed, patience=patience)
+        self._first_sanity = self._first_sanity or seen
+        said = sanity.flag(seen, self._first_sanity)
+        return msgspec.structs.replace(point, flags=(*point.flags, said)) if said else point
 
     def _keep(self, point: Point) -> None:
         self._sink(point)
         self._tell(Kept(point=point))
 
-    async def _warm(self, depth: int) -> tuple[Sample, ...]:
+    async def _warm_up(self, depth: int) -> tuple[Sample, ...]:
+        """Requests before the first depth, while a server may still compile or fill its caches."""
         samples: tuple[Sample, ...] = ()
-        for _ in range(self._options.warm_up):
-            samples += await self._batch(depth, 1, None)
+        while not self._warmed:
+            batch = await self._sender.batch((self._maker.make(depth),), patience=self._options.first_patience)
+            samples += _as_warm_up(batch.samples)
+            self._warmed = len(samples) >= self._options.warm_up or any(sample.error for sample in samples)
         return samples
 
-    async def _batch(self, depth: int, concurrency: int, predicted: Seconds | None) -> tuple[Sample, ...]:
-        """One batch; where the server counted a text otherwise than asked, it is recut and all are sent once more.
+    async def _batch(self, cell: Cell, *, repeat: int) -> tuple[tuple[Sample, ...], Batch]:
+        """One batch and all samples; where the server counted a text otherwise than asked, it is recut and sent again.
 
         The first sending is kept as warm-up: its tokens are not those asked for.
         """
-        prompts = tuple(self._maker.make(depth) for _ in range(concurrency))
-        samples = await self._send(prompts, predicted)
-        wrong = [sample for sample in samples if sample.prompt_tokens not in {None, depth}]
-        if not wrong or self._maker.sends_ids or any(sample.error for sample in samples):
-            return samples
-        prompts = tuple(
-            prompt
-            if sample.prompt_tokens is None
-            else self._maker.correct(prompt, asked=depth, counted=sample.prompt_tokens)
-            for prompt, sample in zip(prompts, samples, strict=True)
+        work = cell.depth * cell.concurrency
+        self._tell(
+            Sending(
+                asked=Tokens(cell.depth),
+                concurrency=cell.concurrency,
+                rate=cell.rate,
+                repeat=repeat,
+                predicted=predicted_prefill(tuple(self._prefills), work),
+            )
         )
-        again = await self._send(prompts, predicted)
-        return tuple(msgspec.structs.replace(sample, warm_up=True) for sample in samples) + again
+        due = self._due(cell)
+        prompts = self._prompts(cell.depth, max(cell.concurrency, len(due)))
+        patience = self._patience(work) * (len(due) or 1)
+        batch = await self._sender.batch(prompts, patience=patience, due=due)
+        counts = [sample.prompt_tokens for sample in batch.samples]
+        right = all(count in {None, cell.depth} for count in counts)
+        if right or self._maker.sends_ids or any(sample.error for sample in batch.samples):
+            return batch.samples, batch
+        cold = self._options.mode == "cold"
+        prompts = tuple(
+            prompt if count is None else self._maker.correct(prompt, asked=cell.depth, counted=count, fresh=cold)
+            for prompt, count in zip(prompts, counts, strict=True)
+        )
+        again = await self._sender.batch(prompts, patience=patience, due=due)
+        return _as_warm_up(batch.samples) + again.samples, again
 
-    async def _send(self, prompts: tuple[Prompt, ...], predicted: Seconds | None) -> tuple[Sample, ...]:
-        first = self._options.first_patience
-        if predicted is not None:
-            first = max(TIMES_PREDICTED * predicted, LEAST_PATIENCE)
-        watch = Watch(self._server.target, Patience(first=first, gap=GAP_PATIENCE), self._alive)
+    def _due(self, cell: Cell) -> tuple[float, ...]:
+        """Moments of a Poisson process at the cell's rate, fixed beforehand; none where requests go together."""
+        if cell.rate is None:
+            return ()
+        order = random.Random(self._seed + cell.depth)
+        moments = [0.0]
+        while len(moments) < self._options.requests:
+            moments.append(moments[-1] + order.expovariate(cell.rate))
+        return tuple(moments)
+
+    def _patience(self, tokens: int) -> float:
+        """Seconds that a first token behind so many prompt tokens may take."""
+        predicted = predicted_prefill(tuple(self._prefills), tokens)
+        if predicted is None:
+            return self._options.first_patience
+        return max(TIMES_PREDICTED * predicted, LEAST_PATIENCE)
+
+    def _prompts(self, depth: int, count: int) -> tuple[Prompt, ...]:
+        """New prompts; in warm mode the beginnings of documents that serve all depths, one a stream."""
         if self._options.mode == "cold":
-            self._server.flush()
-        requests = tuple(Request(prompt=prompt, seed=self._next_seed()) for prompt in prompts)
-        return await send(self._server.client, self._server.dialect, requests, output=self._options.output, watch=watch)
+            return tuple(self._maker.make(depth) for _ in range(count))
+        deepest = max(cell.depth for cell in self._plan.cells)
+        while len(self._documents) < count:
+            self._documents.append(self._maker.make(deepest))
+        return tuple(self._maker.shorten(document, depth) for document in self._documents[:count])
 
-    def _next_seed(self) -> int:
-        self._serial += 1
-        return (self._seed + self._serial) % 2**31
-
-    def _judged(self, depth: int, concurrency: int, samples: tuple[Sample, ...]) -> Point:
+    def _judged(self, cell: Cell, samples: tuple[Sample, ...], batches: tuple[Batch, ...]) -> Point:
         point = Point(
-            asked=Tokens(depth),
+            asked=Tokens(cell.depth),
             output=self._options.output,
-            concurrency=concurrency,
+            concurrency=cell.concurrency,
+            rate=cell.rate,
             samples=samples,
             mode=self._options.mode,
             content=self._corpus.content,
         )
-        invalid = self._judge.invalid(point)
-        if invalid is None and self._server.restarted():
-            invalid = "the server was restarted meanwhile"
-        return msgspec.structs.replace(point, invalid=invalid, flags=self._judge.flags(point))
+        return msgspec.structs.replace(
+            point, invalid=self._judge.invalid(point, batches), flags=self._judge.flags(point, batches)
+        )
 
     def _enough(self, point: Point, repeats: int, spent: float) -> bool:
-        if repeats >= self._options.most_repeats or spent >= self._options.point_seconds:
+        if point.rate is not None or repeats >= self._options.most_repeats or spent >= self._options.point_seconds:
             return True
         if repeats < self._options.repeats:
             return False
@@ -195,24 +238,42 @@ class Measurement:
         return steps is not None and steps.half_width is not None and steps.half_width <= self._options.precision
 
     def _learn(self, point: Point) -> None:
+        """Prefills of known length tell how long longer ones will take."""
         ttft = figures(point).ttft
-        if point.invalid is None and ttft is not None:
+        if point.invalid is None and point.rate is None and ttft is not None and self._options.mode == "cold":
             self._prefills.append((point.asked * point.concurrency, ttft.value))
 
-    def _lost(self, point: Point) -> str | None:
-        """Why nothing deeper should be sent, after an invalid point."""
-        return point.invalid if any(sample.error and not sample.warm_up for sample in point.samples) else None
+    def _started(self) -> Started:
+        server = self._server
+        return Started(
+            state=server.state,
+            dialect=server.dialect,
+            counter=server.counter.name,
+            sends_ids=self._maker.sends_ids,
+            seed=self._seed,
+            refusals=self._plan.refusals,
+            overhead=self._overhead,
+        )
 
-    def _result(self, points: list[Point], refusals: tuple[Refusal, ...], stopped: str | None) -> Sweep:
+    def _result(self, points: list[Point], stopped: str | None) -> Sweep:
         return Sweep(
             state=self._server.state,
             dialect=self._server.dialect,
             seed=self._seed,
+            overhead=self._overhead,
             points=tuple(points),
-            refusals=refusals,
+            refusals=self._plan.refusals,
             stopped=stopped,
         )
 
 
-def _key(point: Point) -> tuple[int, int, int, str]:
-    return point.asked, point.output, point.concurrency, point.mode
+def _as_warm_up(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    return tuple(msgspec.structs.replace(sample, warm_up=True) for sample in samples)
+
+
+def _key(point: Point) -> tuple[object, ...]:
+    return point.asked, point.output, point.concurrency, point.rate, point.mode
+
+
+def _cell_key(cell: Cell, options: Options) -> tuple[object, ...]:
+    return cell.depth, options.output, cell.concurrency, cell.rate, options.mode

@@ -59,9 +59,11 @@ class PromptMaker:
         serial = self._serial()
         return self._of_ids(asked, serial) if self._ids is not None else self._of_text(asked, serial)
 
-    def document(self, longest: int) -> Prompt:
-        """A prompt whose shorter versions, by `shorten`, are its own beginnings."""
-        return self.make(longest)
+    def text(self, about: int) -> str:
+        """Text of about so many tokens, at a place of the corpus drawn by the seed, under a beginning of its own."""
+        start = self._random.randrange(len(self.corpus.text))
+        ratio = self._ratio if self._ids is None else len(self.corpus.text) / len(self._ids)
+        return self._serial() + self.corpus.window(start, min(int(about * ratio), len(self.corpus.text)))
 
     def shorten(self, document: Prompt, asked: int) -> Prompt:
         """The beginning of a document, `asked` tokens long."""
@@ -69,15 +71,15 @@ class PromptMaker:
             return msgspec.structs.replace(document, ids=document.ids[:asked])
         return self._fit(document.start, document.serial, asked)
 
-    def correct(self, prompt: Prompt, *, asked: int, counted: int) -> Prompt:
-        """A text that the server counted, with its end recut to `asked`, under a fresh beginning.
+    def correct(self, prompt: Prompt, *, asked: int, counted: int, fresh: bool) -> Prompt:
+        """A text that the server counted, with its end recut to `asked`, under a `fresh` beginning or its own.
 
         The fresh beginning may count otherwise than the one it replaces; that is made up for at the end as well. It
         is counted behind a dash, lest the counting put the new prompt's beginning into the server's prefix cache.
         """
         assert prompt.ids is None, "ids are as many as they are: a server that counts others is not to be corrected"
         self._ratio = len(prompt.text) / max(counted, 1)
-        serial = self._serial()
+        serial = self._serial() if fresh else prompt.serial
         head = self.corpus.window(prompt.start, min(ANCHOR, prompt.characters))
         before, now = (self._counter.count(f"-\n{text}{head}", special=False) for text in (prompt.serial, serial))
         characters = self._recut(prompt.start, prompt.characters, asked - counted + before - now)

@@ -12,9 +12,10 @@ from draftmark.errors import BadInput
 from draftmark.sample import Point
 from draftmark.sweep.client import Client
 from draftmark.sweep.options import Event, Options, Sweep
-from draftmark.sweep.points import Measurement
+from draftmark.sweep.overhead import measure_overhead
+from draftmark.sweep.points import Measurement, plan, text
 from draftmark.sweep.prompts import LEAST_TOKENS
-from draftmark.sweep.server import open_server, server_target
+from draftmark.sweep.server import open_server, server_target, while_it_answers
 
 DEFAULTS: Final = Options()
 
@@ -53,8 +54,21 @@ def sweep(
         client = Client(target)
         try:
             server = await open_server(http, client, base, options)
-            measurement = Measurement(server, options, seed, sink=sink, on_event=on_event, alive=alive)
-            return await measurement.run(depths, finished)
+            overhead = await measure_overhead()
+            with while_it_answers(base):
+                planned = plan(server, depths, options)
+                measurement = Measurement(
+                    server,
+                    options,
+                    planned,
+                    text(options, planned, seed),
+                    overhead,
+                    seed=seed,
+                    sink=sink,
+                    on_event=on_event,
+                    alive=alive,
+                )
+            return await measurement.run(finished)
         finally:
             client.close()
 

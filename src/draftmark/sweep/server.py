@@ -1,12 +1,14 @@
 """The server under measurement: found, asked what it is, and spoken to in its own dialect."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import httpx
 import msgspec
 
 from draftmark.engines.probe import probe
-from draftmark.errors import BadInput, DraftmarkError
+from draftmark.errors import BadInput, DraftmarkError, EngineFailed
 from draftmark.observation import ServerState
 from draftmark.sweep.client import Client, Target, target_of
 from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, Route, negotiate
@@ -14,6 +16,7 @@ from draftmark.sweep.events import read
 from draftmark.sweep.options import Options
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.tokens import Counter, FileCounter, ServerCounter, UsageCounter
+from draftmark.sweep.watch import post_watched
 
 COMPLETIONS: Final[Route] = "/v1/completions"
 CHAT: Final[Route] = "/v1/chat/completions"
@@ -73,14 +76,32 @@ async def open_server(http: httpx.Client, client: Client, base: str, options: Op
         BadInput: nothing answers, it is no such server, or it wants a key or another model.
         EngineFailed: it does not manage a few tokens.
     """
+    with while_it_answers(base):
+        return await _agree(http, client, base, options)
+
+
+@contextmanager
+def while_it_answers(place: str) -> Iterator[None]:
+    """Turn a server that is gone within the block into EngineFailed."""
+    try:
+        yield
+    except httpx.HTTPError as problem:
+        raise EngineFailed(
+            f"the server no longer answers ({problem})", place=place, remedy="see the end of its log"
+        ) from None
+
+
+async def _agree(http: httpx.Client, client: Client, base: str, options: Options) -> Server:
     state = server_state(http, base)
     model = _model(state, options.model, base)
     dialect = await _dialect(client, model, options, base)
     counter = _counter(http, base, model, options)
     if dialect.route == COMPLETIONS:
-        sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(client, dialect, counter)
+        sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(
+            client, dialect, counter, options
+        )
         return Server(http, client, state, msgspec.structs.replace(dialect, token_ids=sends_ids), counter)
-    overhead = await _template(client, dialect, counter)
+    overhead = await _template(client, dialect, counter, options)
     return Server(http, client, state, msgspec.structs.replace(dialect, overhead=overhead), counter)
 
 
@@ -136,7 +157,8 @@ async def _dialect(client: Client, model: str, options: Options, base: str) -> D
     first: DraftmarkError | None = None
     for route in routes:
         try:
-            return await negotiate(client, Dialect(route=route, model=model, token_ids=False), place=base)
+            dialect = Dialect(route=route, model=model, token_ids=False)
+            return await negotiate(client, dialect, place=base, patience=options.first_patience)
         except BadInput as problem:
             first = first or problem
     assert first is not None
@@ -150,22 +172,21 @@ def _counter(http: httpx.Client, base: str, model: str, options: Options) -> Cou
     return counter if counter.encode("a", special=False) is not None else UsageCounter(http, base, model)
 
 
-async def _takes_ids(client: Client, dialect: Dialect, counter: Counter) -> bool:
+async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options: Options) -> bool:
     """A prompt of ids is accepted and counted as what it is."""
     ids = counter.encode(PROBE_TEXT, special=True)
     body = dialect.body(Prompt(ids=ids, text=""), output=PROBE_TOKENS, seed=0)
-    exchange = await client.post(dialect.route, body)
+    exchange = await post_watched(client, dialect.route, body, patience=options.first_patience)
     if exchange.failure is not None or exchange.status != 200 or ids is None:
         return False
     stream = read(exchange.pieces, exchange.sent)
     return stream.error is None and stream.prompt_tokens in {None, len(ids)}
 
 
-async def _template(client: Client, dialect: Dialect, counter: Counter) -> int | None:
+async def _template(client: Client, dialect: Dialect, counter: Counter, options: Options) -> int | None:
     """Tokens that the chat template adds around a text; None where the server reports no usage."""
-    exchange = await client.post(
-        dialect.route, dialect.body(Prompt(ids=None, text=PROBE_TEXT), output=PROBE_TOKENS, seed=0)
-    )
+    body = dialect.body(Prompt(ids=None, text=PROBE_TEXT), output=PROBE_TOKENS, seed=0)
+    exchange = await post_watched(client, dialect.route, body, patience=options.first_patience)
     stream = read(exchange.pieces, exchange.sent)
     if stream.prompt_tokens is None:
         return None

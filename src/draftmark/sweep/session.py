@@ -1,9 +1,13 @@
 """A sweep as a run of the store: opened, filled point by point, closed whatever happens; or gone on with."""
 
+import contextlib
+import time
 from collections.abc import Callable
 
 from draftmark import __version__
+from draftmark.checkpoint.load import load_model
 from draftmark.errors import BadInput
+from draftmark.machine.bandwidth import measure_host_bandwidth
 from draftmark.observation import ServerState
 from draftmark.sample import Point
 from draftmark.store import Status, Store
@@ -44,6 +48,7 @@ class Session:
         here = environment(started.state, started.dialect.model)
         if self.run is None:
             self.run = self.store.begin_run("sweep", self.arguments, here)
+            self._describe(started.state.url)
         else:
             before = self.store.run(self.run).environment
             if before != here:
@@ -53,6 +58,17 @@ class Session:
                     remedy="begin a new run",
                 )
         self._keeper = Keeper(self.store, self.run, trial=self.trial)
+
+    def _describe(self, url: str) -> None:
+        """Keep what explains the run, where this store knows how the server was started."""
+        engine = self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
+        if self.run is None or engine is None:
+            return
+        self.trial = engine.id
+        with contextlib.suppress(BadInput):
+            self.store.describe_run(self.run, model=load_model(engine.configuration.model))
+        if engine.configuration.device == "cpu" and engine.handle is not None and not engine.handle.launcher:
+            self.store.describe_run(self.run, bandwidth=measure_host_bandwidth())
 
     def keep(self, point: Point) -> None:
         """The sink."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from draftmark.sweep.client import Exchange, Target, abort
+from draftmark.sweep.client import Client, Exchange, Target, abort
 
 EVERY: Final = 1.0
 """Seconds between looks."""
@@ -29,8 +29,6 @@ class Watch:
         self._target, self._patience, self._alive = target, patience, alive
         self._open: list[Exchange] = []
         self._misses = 0
-        self.lag = 0.0
-        """Greatest lateness of a timer meanwhile, seconds: how late this client may have stamped."""
 
     def add(self, exchange: Exchange) -> None:
         """Look after one more exchange."""
@@ -39,13 +37,11 @@ class Watch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            before = time.monotonic()
             await asyncio.sleep(EVERY)
-            self.lag = max(self.lag, time.monotonic() - before - EVERY)
             self._open = [exchange for exchange in self._open if not exchange.finished.done()]
             if not self._open:
                 continue
-            dead = await self._dead()
+            dead = await self.dead()
             for exchange in self._open:
                 why = dead or self._silent(exchange, time.monotonic())
                 if why:
@@ -58,7 +54,8 @@ class Watch:
             return f"hang: {what} for {now - exchange.last:.1f} s, where {limit:.1f} s were allowed"
         return None
 
-    async def _dead(self) -> str | None:
+    async def dead(self) -> str | None:
+        """Why the server is taken for dead; None while it accepts connections."""
         if self._alive is not None and not self._alive():
             return "dead: the server's process has ended"
         try:
@@ -72,3 +69,13 @@ class Watch:
         self._misses = 0
         writer.close()
         return None
+
+
+async def post_watched(client: Client, path: str, body: bytes, *, patience: float) -> Exchange:
+    """One request that is given up where its server dies, or is silent for longer than `patience` seconds."""
+    watch = Watch(client.target, Patience(first=patience, gap=patience))
+    watching = asyncio.create_task(watch.run())
+    try:
+        return await client.post(path, body, watch=watch.add)
+    finally:
+        watching.cancel()

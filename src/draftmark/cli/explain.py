@@ -1,0 +1,64 @@
+"""`draftmark explain`: why decode costs what it costs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+
+if TYPE_CHECKING:
+    from draftmark.explain import Explanation
+    from draftmark.store import RunExport
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="MODEL", help="Folder, config.json or repo id, where the run does not know its model."
+    ),
+]
+BandwidthOption = Annotated[
+    float | None,
+    typer.Option("--bandwidth", metavar="GB/S", help="Memory bandwidth of one GPU, to hold the cache's against."),
+]
+
+
+def explain(
+    run: Annotated[int | None, typer.Argument(help="The run's number; the newest where none is given.")] = None,
+    model: ModelOption = None,
+    bandwidth: BandwidthOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Explain a run's decode curve: what is there at any depth, what grows, and how near the memory's limit it is."""
+    from draftmark.report.explain import explanation as rendered
+
+    with open_store(store) as opened:
+        explained = explanation_of(opened.export(opened.run(run).id), model=model, gigabytes_per_second=bandwidth)
+    if json:
+        show_json(explained)
+    else:
+        show(rendered(explained))
+
+
+def explanation_of(
+    export: "RunExport", *, model: str | None = None, gigabytes_per_second: float | None = None
+) -> "Explanation":
+    """The explanation of one run; `model` and the bandwidth fill in what the run does not know.
+
+    Raises:
+        BadInput: no valid point of the run has a decode time.
+    """
+    from draftmark.errors import BadInput
+    from draftmark.explain import explain_run
+
+    loaded = None
+    if model is not None:
+        from draftmark.checkpoint.load import load_model
+
+        loaded = load_model(model)
+    try:
+        return explain_run(export, model=loaded, gigabytes_per_second=gigabytes_per_second)
+    except ValueError as error:
+        raise BadInput(
+            str(error), place=f"run {export.run.id}", remedy="`draftmark export` shows its points"
+        ) from error

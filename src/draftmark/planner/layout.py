@@ -1,0 +1,162 @@
+"""How a model lies on GPUs: pipeline stages, tensor-parallel shares of weights and heads, and what cannot work."""
+
+import msgspec
+
+from draftmark.configuration import Parallel
+from draftmark.errors import BadInput
+from draftmark.hardware import Machine
+from draftmark.model import Gqa, Layer, Mla, Model, WeightGroup
+from draftmark.physics.memory import kv_heads_of, weight_bytes
+from draftmark.units import Bytes
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One pipeline stage: layers from `start` up to `end`."""
+
+    number: int
+    start: int
+    end: int
+    first: bool
+    last: bool
+
+    def layers(self, model: Model) -> tuple[Layer, ...]:
+        """The stage's layers."""
+        return model.layers[self.start : self.end]
+
+
+def check(model: Model, parallel: Parallel, machine: Machine) -> None:
+    """Refuse layouts that cannot work.
+
+    Raises:
+        BadInput: heads, experts, layers or GPUs do not divide as asked.
+    """
+    attention = attention_ranks(parallel)
+    for layer in model.layers:
+        mixer = layer.mixer
+        if isinstance(mixer, Gqa | Mla) and mixer.heads % attention:
+            raise _layout(
+                f"{mixer.heads} attention heads do not divide by {attention} tensor-parallel ranks", model, "--tp"
+            )
+        if isinstance(mixer, Gqa) and mixer.kv_heads % attention and attention % mixer.kv_heads:
+            raise _layout(
+                f"{mixer.kv_heads} KV heads and {attention} tensor-parallel ranks do not divide", model, "--tp"
+            )
+    if model.experts is not None and parallel.expert > 1 and model.experts.count % parallel.expert:
+        raise _layout(f"{model.experts.count} experts do not divide by {parallel.expert}", model, "--ep")
+    if parallel.pipeline > len(model.layers):
+        raise _layout(f"{len(model.layers)} layers are fewer than {parallel.pipeline} stages", model, "--pp")
+    if parallel.data_attention and parallel.tensor % max(1, parallel.data):
+        raise _layout(f"{parallel.tensor} ranks do not divide by {parallel.data} attention groups", model, "--dp")
+    if attention % parallel.decode_context:
+        raise _layout(f"{attention} ranks do not divide by {parallel.decode_context}", model, "--dcp-size")
+    if parallel.gpus > machine.count:
+        raise BadInput(
+            f"the layout takes {parallel.gpus} GPUs, there are {machine.count}",
+            place="--gpu",
+            remedy=f"plan for {machine.device.name} x {parallel.gpus}, or make the layout smaller",
+        )
+
+
+def _layout(cause: str, model: Model, flag: str) -> BadInput:
+    return BadInput(cause, place=f"{flag} ({model.name})", remedy="choose a number that divides")
+
+
+def attention_ranks(parallel: Parallel) -> int:
+    """Ranks that share one token's attention: all, or those of one group under DP attention."""
+    return parallel.tensor // max(1, parallel.data) if parallel.data_attention else parallel.tensor
+
+
+def stages(layers: int, pipeline: int) -> tuple[Stage, ...]:
+    """SGLang's split: where layers do not divide, the last stages take one more each. 61 in 2: 30, 31."""
+    base, more = divmod(layers, pipeline)
+    return _staged([base + (1 if number >= pipeline - more else 0) for number in range(pipeline)])
+
+
+def vllm_stages(layers: int, pipeline: int) -> tuple[Stage, ...]:
+    """vLLM's split: the stages before the last take one more each, backwards. 61 in 4: 15, 15, 16, 15."""
+    base, more = divmod(layers, pipeline)
+    sizes = [base] * pipeline
+    for back in range(2, more + 2):
+        sizes[-back] += 1
+    return _staged(sizes)
+
+
+def _staged(sizes: list[int]) -> tuple[Stage, ...]:
+    found = []
+    start = 0
+    for number, size in enumerate(sizes):
+        last = number == len(sizes) - 1
+        found.append(Stage(number=number, start=start, end=start + size, first=number == 0, last=last))
+        start += size
+    return tuple(found)
+
+
+def stage_groups(model: Model, stage: Stage) -> tuple[WeightGroup, ...]:
+    """Weights of one stage; a tied head is a copy of the embedding on the last of several stages."""
+    chosen = []
+    for group in model.weights:
+        if group.role == "draft":
+            continue
+        if group.layer is not None:
+            here = stage.start <= group.layer < stage.end
+        elif group.role == "embedding":
+            here = stage.first or (stage.last and model.tied_embeddings)
+        elif group.role == "vision":
+            here = stage.first
+        else:
+            here = stage.last
+        if here:
+            chosen.append(group)
+    return tuple(chosen)
+
+
+def rank_weights(model: Model, parallel: Parallel, stage: Stage) -> Bytes:
+    """Weights on one rank of a stage.
+
+    Under DP attention the attention's weights divide by the ranks of one group only, embedding and dense parts are
+    held whole, and experts divide by all ranks.
+    """
+    groups = stage_groups(model, stage)
+    heads = kv_heads_of(model)
+    if not parallel.data_attention:
+        experts = tuple(group for group in groups if group.role == "experts")
+        rest = tuple(group for group in groups if group.role != "experts")
+        divided = weight_bytes(experts, expert_ranks(parallel), heads)
+        return Bytes(divided + weight_bytes(rest, parallel.tensor, heads))
+    attention = attention_ranks(parallel)
+    total = 0
+    for group in groups:
+        if group.role in ("experts", "head"):
+            ranks = parallel.tensor
+        elif group.role == "attention":
+            ranks = attention
+        elif group.role == "embedding":
+            ranks = 1
+        else:
+            ranks = parallel.tensor if group.role in ("mlp", "shared_experts") else 1
+        total += weight_bytes((group,), ranks, heads)
+    return Bytes(total)
+
+
+def expert_ranks(parallel: Parallel) -> int:
+    """Ranks that share the experts: tensor-parallel ones, times vLLM's data-parallel ones under expert parallelism."""
+    return max(parallel.tensor, parallel.expert)
+
+
+def draft_groups(model: Model) -> tuple[WeightGroup, ...]:
+    """Weights of the draft layers that lie in the model; worked out from its last layer where headers are unread."""
+    exact = tuple(group for group in model.weights if group.role == "draft")
+    if exact or not model.draft_layers:
+        return exact
+    last = len(model.layers) - 1
+    projection = 2 * model.hidden_size * model.hidden_size
+    copied = [
+        msgspec.structs.replace(group, layer=last + 1 + number)
+        for number in range(model.draft_layers)
+        for group in model.weights
+        if group.layer == last
+    ]
+    joined = WeightGroup(
+        role="draft", layer=last + 1, bytes=Bytes(2 * projection), parameters=projection, dtype="BF16", split="none"
+    )
+    return (*copied, joined)

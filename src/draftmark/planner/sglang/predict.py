@@ -1,0 +1,126 @@
+"""Predict SGLang: budget, pools, ledger, risks. The order is the engine's own."""
+
+import msgspec
+
+from draftmark.configuration import Configuration
+from draftmark.hardware import Machine
+from draftmark.ledger import Pool
+from draftmark.model import Model
+from draftmark.planner import layout
+from draftmark.planner.learn import NOTHING, Learned
+from draftmark.planner.outcome import Plan
+from draftmark.planner.room import room
+from draftmark.planner.sglang.defaults import resolve
+from draftmark.planner.sglang.ledger import ledger, risks
+from draftmark.planner.sglang.pools import divide, running_requests
+from draftmark.planner.sglang.rank import Rank, rank
+from draftmark.planner.sglang.rules import Rules, rules_for
+from draftmark.planner.target import Reach, Target, request_tokens
+from draftmark.planner.terms import NINETY
+from draftmark.units import GIB, Bytes, Tokens
+
+
+def predict(
+    model: Model,
+    configuration: Configuration,
+    machine: Machine,
+    *,
+    free: Bytes | None,
+    draft: Model | None,
+    target: Target | None = None,
+    learned: Learned = NOTHING,
+) -> Plan:
+    """Predict what SGLang will make of a configuration.
+
+    Raises:
+        BadInput: the layout cannot work, or a default is not known.
+    """
+    rules = rules_for(configuration.version)
+    layout.check(model, configuration.parallel, machine)
+    full, reasons = resolve(model, configuration, machine.device, rules)
+    stages = layout.stages(len(model.layers), full.parallel.pipeline)
+    ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
+    worst = min(ranks, key=lambda one: one.pools.tokens)
+    full = msgspec.structs.replace(full, max_running=asked_running(full, worst, model))
+    tokens = worst.pools.tokens
+    # Printed tokens are one rank's; with decode context parallelism the ranks hold different tokens.
+    held = max(0, tokens) * full.parallel.decode_context
+    ledgers = tuple(
+        ledger(one, model, cap(full, tokens), machine, rules) for one in sorted(ranks, key=lambda one: one is not worst)
+    )
+    context = full.context or model.context
+    return Plan(
+        model=model.name,
+        architecture=model.architecture,
+        exact_weights=model.exact_weights,
+        configuration=full,
+        device=machine.device,
+        gpus=full.parallel.gpus,
+        ledgers=ledgers,
+        pool=interval(worst, full, rules),
+        bytes_per_token=Bytes(round(worst.cells.stored / full.parallel.decode_context)),
+        bytes_per_request=Bytes(worst.states.slot if worst.states else 0),
+        longest_request=Tokens(min(held, context)),
+        room=room(held, context=context, page=full.page or 1, most=full.max_running),
+        risks=risks(worst, ledgers[0], model, full, rules),
+        reasons=reasons,
+        notes=notes(worst, rules, model),
+        reach=None if target is None else reach(worst, full, target, held),
+    )
+
+
+def reach(worst: Rank, full: Configuration, target: Target, held: int) -> Reach:
+    """Whether the target fits into the pool."""
+    needed = target.concurrency * request_tokens(target, full)
+    per_token = worst.cells.counted / full.parallel.decode_context
+    share = 1.0 if worst.states is None else 1 / (1 + worst.states.ratio)
+    return Reach(
+        needed=needed,
+        available=held,
+        deviation=share * worst.deviation / per_token,
+        unit="tokens",
+        requests=full.max_running or 0,
+        concurrency=target.concurrency,
+    )
+
+
+def asked_running(full: Configuration, worst: Rank, model: Model) -> int:
+    """Most running requests as the engine will settle on them."""
+    return running_requests(worst.pools, worst.states, full, full.context or model.context)
+
+
+def cap(full: Configuration, tokens: int) -> Configuration:
+    """Every stage takes the smallest stage's pool."""
+    return msgspec.structs.replace(full, pool_tokens=Tokens(max(0, tokens)))
+
+
+def interval(worst: Rank, full: Configuration, rules: Rules) -> Pool:
+    """The pool with its 90 % interval."""
+
+    def tokens(budget: float) -> Tokens:
+        return Tokens(max(0, divide(budget, worst.cells, worst.states, full, rules).tokens))
+
+    swing = NINETY * worst.deviation
+    return Pool(
+        tokens=Tokens(max(0, worst.pools.tokens)),
+        bytes=Bytes(worst.pools.bytes + worst.pools.draft_bytes),
+        page=full.page,
+        low=tokens(worst.budget - swing),
+        high=tokens(worst.budget + swing),
+    )
+
+
+def notes(worst: Rank, rules: Rules, model: Model) -> tuple[str, ...]:
+    """What a reader should know beside the numbers."""
+    found = [worst.learned.note] if worst.learned.note else []
+    if worst.cells.stored > worst.cells.counted * 1.01:
+        extra = worst.pools.tokens * (worst.cells.stored - worst.cells.counted) / GIB
+        found.append(
+            f"this version counts {worst.cells.counted:,.0f} B a token and then allocates {worst.cells.stored:,.0f}: "
+            f"its pool overruns its budget by {extra:.2f} GiB, so leave that much headroom"
+        )
+    if worst.draft is not None and not rules.draft_counted:
+        found.append("this version sizes the pool before the draft is loaded; its weights come out of the headroom")
+    if not model.exact_weights:
+        found.append("weights are worked out from the config; a checkpoint's tensor headers make the interval narrower")
+    return tuple(found)

@@ -1,0 +1,20 @@
+"""Versions of engines, compared; rules that changed carry the version since when."""
+
+import re
+
+from draftmark.errors import BadInput
+
+Version = tuple[int, ...]
+
+
+def parse_version(text: str) -> Version:
+    """`0.5.15.post1` is (0, 5, 15, 1); what follows a plus sign does not count.
+
+    Raises:
+        BadInput: it is not a version.
+    """
+    match = re.match(r"v?(\d+(?:\.\d+)*)(?:\.?post(\d+))?", text.split("+")[0].strip())
+    if match is None:
+        raise BadInput(f"{text!r} is not a version", place="--engine-version", remedy="write it like 0.5.15.post1")
+    numbers = tuple(int(part) for part in match.group(1).split("."))
+    return (*numbers, int(match.group(2))) if match.group(2) else numbers

@@ -1,0 +1,132 @@
+import csv
+import json
+import math
+from functools import cache
+
+import msgspec
+import pytest
+
+from draftmark.checkpoint.files import Files
+from draftmark.checkpoint.load import read_model
+from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.machine.catalogue import parse_machine
+from draftmark.model import Model
+from draftmark.planner import plan
+from draftmark.planner.layout import stages, vllm_stages
+from draftmark.planner.vllm.predict import printed
+from draftmark.planner.vllm.rules import rules_for
+from draftmark.planner.vllm.specs import grouped, specifications
+from draftmark.units import GIB, Tokens
+from tests.zoo import DATA, rows, zoo_model
+
+STARTS = list(csv.DictReader((DATA / "starts" / "vllm-0.19-h100.csv").read_text().splitlines()))
+ROUNDING = 0.005 * GIB
+"""What two decimals of a GiB leave open."""
+
+
+@cache
+def start_model(name: str) -> Model:
+    for line in (DATA / "starts" / "models.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["name"] == name:
+            return read_model(Files(place=name, name=name, config=row["config"]))
+    return read_model(Files(place=name, name=name, config=rows()[name]["config"]))
+
+
+def configuration(row: dict[str, str]) -> Configuration:
+    return Configuration(
+        engine="vllm",
+        model=row["model"],
+        version="0.19.0",
+        parallel=Parallel(tensor=int(row["tensor"]), pipeline=int(row["pipeline"])),
+        memory_fraction=0.95,
+        chunk=Tokens(8192),
+        max_running=1024,
+        context=Tokens(int(row["max_model_len"])),
+        page=Tokens(16),
+        dtype=row["dtype"],
+        kv_dtype=None if row["kv_dtype"] == "auto" else row["kv_dtype"],
+    )
+
+
+@pytest.mark.parametrize("row", STARTS, ids=[f"{row['model']}-{number}" for number, row in enumerate(STARTS)])
+def test_measured_budgets_give_the_printed_blocks_and_tokens(row: dict[str, str]) -> None:
+    wanted, model = configuration(row), start_model(row["model"])
+    stage = min(vllm_stages(len(model.layers), int(row["pipeline"])), key=lambda stage: stage.start - stage.end)
+    grouping = grouped(specifications(model, wanted, stage, None), wanted)
+    budget = float(row["kv_gib"]) * GIB
+    printed_tokens = int(row["tokens"])
+    if int(row["pipeline"]) > 1:
+        # The log that was read is one stage's; another stage had less and set the number of blocks.
+        held = int(row["blocks"]) * grouping.block_bytes
+        assert 0.98 < held / budget <= 1 + ROUNDING / budget
+        return
+    fewest, most = (math.floor((budget + slack) / grouping.block_bytes) for slack in (-ROUNDING, ROUNDING))
+    if row["blocks"]:
+        assert fewest <= int(row["blocks"]) <= most
+        exact = printed(grouping, wanted, rules_for("0.19.0"), int(row["max_model_len"]), int(row["blocks"]))
+        assert exact == printed_tokens
+    else:
+        counts = [printed(grouping, wanted, rules_for("0.19.0"), 8192, blocks) for blocks in (fewest, most)]
+        assert counts[0] <= printed_tokens <= counts[1]
+
+
+def test_recurrent_states_raise_the_attention_block() -> None:
+    """Qwen3.8-27B with three drafted tokens, vLLM 0.25.1: 80.17 GiB gave 1,191,213 tokens, 4.54 x 262,144."""
+    model = zoo_model("nvidia/Qwen3.6-27B-NVFP4")
+    wanted = Configuration(
+        engine="vllm",
+        model="m",
+        kv_dtype="bfloat16",
+        dtype="bfloat16",
+        context=Tokens(262_144),
+        speculative=Speculative(algorithm="mtp", draft_tokens=3),
+    )
+    grouping = grouped(specifications(model, wanted, stages(64, 1)[0], None), wanted)
+    assert {group.block for group in grouping.groups} == {800}
+    blocks = int(80.17 * GIB / grouping.block_bytes)
+    tokens = printed(grouping, wanted, rules_for("0.25.1"), 262_144, blocks)
+    assert tokens == pytest.approx(1_191_213, rel=0.001)
+
+
+def test_the_meaning_of_printed_tokens_follows_the_version() -> None:
+    model = start_model("google/gemma-3-27b-it")
+    wanted = Configuration(engine="vllm", model="m", context=Tokens(8192), chunk=Tokens(8192), dtype="bfloat16")
+    grouping = grouped(specifications(model, wanted, stages(62, 1)[0], None), wanted)
+    counts = {
+        version: printed(grouping, wanted, rules_for(version), 8192, 15_997) for version in ("0.9", "0.19", "0.33")
+    }
+    assert counts["0.9"] == 15_997 * 16
+    assert counts["0.19"] == 36_560
+    assert counts["0.33"] == int(15_997 / grouping.request_blocks(8192, wanted) * 8192)
+
+
+def test_decode_context_parallelism_multiplies_the_latent_pool() -> None:
+    """Kimi K2.6 at tensor parallelism 8: each GPU holds the whole latent, unless the context is split."""
+    model = zoo_model("nvidia/Kimi-K2.6-NVFP4")
+    base = Configuration(
+        engine="vllm", model="m", version="0.19.0", memory_fraction=0.94, max_running=128, parallel=Parallel(tensor=8)
+    )
+    machine = parse_machine("rtx-pro-6000:8")
+    one = plan(model, base, machine)
+    split = msgspec.structs.replace(base, parallel=Parallel(tensor=8, decode_context=8))
+    eight = plan(model, split, machine)
+    assert eight.pool.tokens == 8 * one.pool.tokens
+    assert eight.longest_request >= one.longest_request
+
+
+def test_uneven_stages() -> None:
+    assert [stage.end - stage.start for stage in vllm_stages(61, 4)] == [15, 15, 16, 15]
+    assert [stage.end - stage.start for stage in stages(61, 4)] == [15, 15, 15, 16]
+    assert [stage.end - stage.start for stage in vllm_stages(32, 4)] == [8, 8, 8, 8]
+
+
+def test_a_request_that_does_not_fit_is_a_risk_of_the_pool() -> None:
+    wanted = Configuration(engine="vllm", model="m", memory_fraction=0.92)
+    found = plan(zoo_model("Qwen/Qwen3-32B"), wanted, parse_machine("h100"))
+    risk = next(risk for risk in found.risks if risk.phase == "pool")
+    assert found.longest_request < 40_960 or risk.probability < 0.5
+    greedy = plan(start_model("Qwen/Qwen2.5-72B-Instruct"), wanted, parse_machine("h200"))
+    risk = next(risk for risk in greedy.risks if risk.phase == "pool")
+    assert risk.probability > 0.99
+    assert "raise the utilization" in risk.why

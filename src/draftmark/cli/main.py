@@ -6,11 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-<<<<<<< HEAD
-from draftmark.cli import kernel, plan, runs, serve, stop, sweep
-=======
-from draftmark.cli import demo, diagnose, explain, import_, plan, report, runs, selftest, serve, stop, sweep
->>>>>>> main
+from draftmark.cli import demo, diagnose, explain, import_, kernel, plan, report, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -26,9 +22,6 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(serve.serve)
 app.command()(stop.stop)
-<<<<<<< HEAD
-app.add_typer(kernel.app, name="kernel")
-=======
 app.command()(diagnose.diagnose)
 app.command()(sweep.sweep)
 app.command()(explain.explain)
@@ -38,7 +31,7 @@ app.command()(runs.export)
 app.command()(selftest.selftest)
 app.command("import")(import_.import_)
 app.command()(demo.demo)
->>>>>>> main
+app.add_typer(kernel.app, name="kernel")
 
 
 def _version(wanted: bool) -> None:

@@ -10,9 +10,10 @@ from draftmark.kernels.mla_verify.schedule import parts, row_blocks, teams_for
     tiles=st.lists(st.integers(0, 40), min_size=1, max_size=12).map(tuple),
     teams=st.integers(1, 20),
     min_tiles=st.integers(1, 4),
+    extra=st.integers(0, 5),
 )
-def test_every_tile_once_and_every_slot_once(tiles: tuple[int, ...], teams: int, min_tiles: int) -> None:
-    found = parts(tiles, teams, min_tiles)
+def test_every_tile_once_and_every_slot_once(tiles: tuple[int, ...], teams: int, min_tiles: int, extra: int) -> None:
+    found = parts(tiles, teams, min_tiles, extra)
     covered = [(part.request, tile) for part in found for tile in range(part.begin, part.stop)]
     assert covered == [(request, tile) for request, count in enumerate(tiles) for tile in range(count)]
     slots = [part.slot for part in found]

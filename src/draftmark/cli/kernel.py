@@ -15,7 +15,7 @@ _NEEDED = ("torch", "triton")
 
 @app.command()
 def check(json: JsonOption = False) -> None:
-    """Compile every kernel for every architecture, without a GPU: registers, spills and shared memory against limits."""
+    """Compile every kernel for every architecture, without a GPU: registers, spills, shared memory against limits."""
     from draftmark.report import kernel as report
 
     rows = list(_rows("check"))

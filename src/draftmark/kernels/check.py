@@ -1,28 +1,45 @@
 """Compile every kernel for every architecture, without a GPU, and hold what it takes against the limits."""
 
 import dataclasses
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final
 
 from draftmark.kernels.mla_verify import compiled, hopper, tiles
 
 Row = dict[str, Any]
+Job = tuple[Callable[..., Row], tuple[Any, ...]]
 
 SPILLS_ALLOWED: Final = {90}
 """Architectures where the speed is measured, so that spills may stay where the measurement says they pay."""
 
 
 def check() -> Iterator[Row]:
-    """One row a configuration, as it is compiled; `fault` says what is wrong with it, None where nothing is."""
-    for fp8, table in ((False, tiles.BF16), (True, tiles.FP8)):
-        for architecture, choices in table.items():
-            for tile in choices:
-                yield portable_row(architecture, tile, fp8)
+    """One row a configuration, in order; `fault` says what is wrong with it, None where nothing is."""
+    tasks = jobs()
+    with ProcessPoolExecutor(max_workers=min(len(tasks), os.cpu_count() or 1)) as pool:
+        yield from pool.map(run, tasks)
+
+
+def jobs() -> list[Job]:
+    """Everything there is to compile: functions of this module and what to call them with."""
+    attends = [
+        (portable_row, (architecture, tile, fp8))
+        for fp8, table in ((False, tiles.BF16), (True, tiles.FP8))
+        for architecture, choices in table.items()
+        for tile in choices
+    ]
+    others: list[Job] = []
     for architecture in tiles.BF16:
-        for warps in sorted({tile.warps for tile in tiles.BF16[architecture]}):
-            yield drafts_row(architecture, tiles.most_rows(architecture), warps)
-            yield merge_row(architecture)
-    yield hopper_row()
+        others += [(drafts_row, (architecture, tiles.most_rows(architecture))), (merge_row, (architecture,))]
+    return [(hopper_row, ()), *attends, *others]
+
+
+def run(job: Job) -> Row:
+    """Compile one."""
+    function, arguments = job
+    return function(*arguments)
 
 
 def portable_row(architecture: int, tile: tiles.Tile, fp8: bool) -> Row:
@@ -32,10 +49,11 @@ def portable_row(architecture: int, tile: tiles.Tile, fp8: bool) -> Row:
     return row("attend", architecture, "fp8" if fp8 else "bf16", shape, used, tile.reason)
 
 
-def drafts_row(architecture: int, rows: int, warps: int) -> Row:
+def drafts_row(architecture: int, rows: int) -> Row:
     """The kernel of the draft's own nodes, with the most rows that any tile of the architecture has."""
-    used = compiled.compile_drafts(architecture, rows, warps)
-    return row("attend_drafts", architecture, "bf16", f"{rows}x{tiles.DRAFT_TOKENS}, {warps} warps, 2 stages", used, "")
+    used = compiled.compile_drafts(architecture, rows, tiles.WARPS)
+    shape = f"{rows}x{tiles.DRAFT_TOKENS}, {tiles.WARPS} warps, 2 stages"
+    return row("attend_drafts", architecture, "bf16", shape, used, "")
 
 
 def merge_row(architecture: int) -> Row:
@@ -53,7 +71,7 @@ def hopper_row() -> Row:
         missing = {"fault": f"not compiled: {reason} (pip install cuda-bindings nvidia-cuda-nvrtc)"}
         return {"kernel": "hopper", "architecture": 90, "cache": "bf16", "tile": "64x64", "reason": "", **missing}
     used = compiled.read_usage(cubin, "attend", hopper.SHARED)
-    return row("hopper", 90, "bf16", "64x64, 3 warpgroups, 2 stages", used, "wgmma written out, see hopper.cu")
+    return row("hopper", 90, "bf16", "64x64, 12 warps, 2 stages", used, "wgmma written out, see hopper_attend.cu")
 
 
 def row(kernel: str, architecture: int, cache: str, tile: str, used: compiled.Usage, reason: str) -> Row:

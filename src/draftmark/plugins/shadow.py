@@ -28,7 +28,10 @@ class Shadow:
         self._reported = time.monotonic()
 
     def compare(self, problem: Problem, ours: torch.Tensor, engine: torch.Tensor) -> None:
-        """Add one call's rows to the counts: relative difference of each node's and head's output."""
+        """Add one call's rows to the counts: relative difference of each node's and head's output.
+
+        Graphs pad a batch with requests of no meaning; where those are NaN, both kernels must say so.
+        """
         if self._counts is None or self._worst is None:
             if torch.cuda.is_current_stream_capturing():
                 return
@@ -36,7 +39,8 @@ class Shadow:
             self._worst = torch.zeros((), dtype=torch.float64, device=ours.device)
         difference = (ours.float() - engine.float()).norm(dim=-1) / engine.float().norm(dim=-1).clamp_min(1e-20)
         owned = torch.arange(ours.shape[0], device=ours.device) < problem.query_indptr[-1]
-        difference = torch.where(owned[:, None], difference, 0.0).nan_to_num(nan=torch.inf)
+        neither = ours.isnan().any(dim=-1) & engine.isnan().any(dim=-1)
+        difference = torch.where(owned[:, None] & ~neither, difference, 0.0).nan_to_num(nan=torch.inf)
         lengths = problem.cache_indptr.diff()
         self._worst.copy_(torch.maximum(self._worst, difference.amax().double()))
         longest = torch.maximum(self._counts[5], lengths.amax().double())

@@ -54,15 +54,11 @@ class Verifier:
 
     def extend(self, *arguments: Any, **options: Any) -> Any:
         """The extend function: short passes over a latent cache are ours, everything else is the engine's."""
-        if self._is_short(arguments) and self._serve(arguments, options):
+        if is_short_latent_pass(arguments) and self._serve(arguments, options):
             return None
         if self._shadow:
             self._shadow.report()
         return self._engine(*arguments, **options)
-
-    def _is_short(self, arguments: tuple[Any, ...]) -> bool:
-        most = arguments[12]
-        return isinstance(most, int) and most <= MAX_NODES
 
     def _serve(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         try:
@@ -83,6 +79,12 @@ class Verifier:
         if line not in self._told:
             self._told.add(line)
             self._logger.warning("left to SGLang's own kernel (said once): %s", line)
+
+
+def is_short_latent_pass(arguments: tuple[Any, ...]) -> bool:
+    """Whether an extend call is what the kernel was made for: few new tokens, keys of the latent's width."""
+    query, most = arguments[0], arguments[12]
+    return isinstance(most, int) and most <= MAX_NODES and query.shape[-1] == LATENT + ROPE
 
 
 def read_call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Problem:

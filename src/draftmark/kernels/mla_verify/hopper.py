@@ -1,4 +1,4 @@
-"""The Hopper kernel's host side: compile `hopper.cu` with NVRTC when first used, and launch it with the CUDA driver."""
+"""The Hopper kernel's host side: compile the `.cu` files with NVRTC at first use, launch with the CUDA driver."""
 
 import ctypes
 import functools
@@ -11,6 +11,7 @@ import torch
 from draftmark.kernels.mla_verify import schedule
 from draftmark.kernels.mla_verify.problem import Problem, need
 
+FILES: Final = ("hopper_line.cu", "hopper_attend.cu", "hopper_merge.cu")
 ROWS: Final = 64
 TOKENS: Final = 64
 THREADS: Final = 384
@@ -29,7 +30,7 @@ Reserve = Callable[[int, int, torch.device], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Arguments(ctypes.Structure):
-    """The struct of the same name in hopper.cu, field by field."""
+    """The struct of the same name in hopper_line.cu, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("query", "draft_keys", "cache")),
@@ -79,8 +80,7 @@ def wgmma_wrapper(name: str, columns: int, a_in_registers: bool, transpose_b: bo
 
 
 def source() -> str:
-    """The whole CUDA source as it is compiled: types, wgmma wrappers, then hopper.cu. No header is needed."""
-    body = resources.files("draftmark.kernels.mla_verify").joinpath("hopper.cu").read_text()
+    """The whole CUDA source as it is compiled: types, wgmma wrappers, then the files in order. No header is needed."""
     types = "using i64 = long long; using u32 = unsigned int; using u64 = unsigned long long;\n"
     infinity = "#define INFINITY __int_as_float(0x7f800000)\n"
     wrappers = (
@@ -88,7 +88,8 @@ def source() -> str:
         wgmma_wrapper("wgmma_values_registers", 256, a_in_registers=True, transpose_b=True),
         wgmma_wrapper("wgmma_values_shared", 256, a_in_registers=False, transpose_b=True),
     )
-    return types + infinity + "".join(wrappers) + body
+    here = resources.files("draftmark.kernels.mla_verify")
+    return types + infinity + "".join(wrappers) + "".join(here.joinpath(name).read_text() for name in FILES)
 
 
 def compile_cubin() -> tuple[bytes, str]:

@@ -27,15 +27,16 @@ def teams_for(multiprocessors: int, blocks: int) -> int:
     return max(1, multiprocessors // blocks)
 
 
-def parts(tiles: tuple[int, ...], teams: int, min_tiles: int) -> tuple[Part, ...]:
-    """Every team's parts, in order of the line.
+def parts(tiles: tuple[int, ...], teams: int, min_tiles: int, extra: int = 0) -> tuple[Part, ...]:
+    """Every team's parts, in order of the line; `extra` tiles before a request's own stand for what starting it costs.
 
-    Team boundaries and request boundaries each start a new part, so `team + request` counts the parts: it is the slot.
+    Every next part has a higher team or request than the one before, so `team + request` is a slot of its own.
     """
-    share = max(-(-sum(tiles) // teams), min_tiles)
+    share = max(-(-sum(count + extra for count in tiles if count) // teams), min_tiles)
     found = []
     start = 0
     for request, count in enumerate(tiles):
+        start += extra if count else 0
         for team in range(start // share, -(-(start + count) // share) if count else 0):
             begin, stop = max(team * share - start, 0), min((team + 1) * share - start, count)
             found.append(Part(team=team, request=request, begin=begin, stop=stop, slot=team + request))

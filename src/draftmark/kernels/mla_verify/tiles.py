@@ -60,7 +60,12 @@ BF16: Final[dict[int, tuple[Tile, ...]]] = {
             rows=32, tokens=64, warps=8, stages=2, up_to=32, reason="no wgmma below 64 rows; 64 tokens fit, no spills"
         ),
         Tile(
-            rows=64, tokens=64, warps=8, stages=2, up_to=None, reason="wgmma; 40 bytes of spills, faster all the same"
+            rows=64,
+            tokens=64,
+            warps=8,
+            stages=2,
+            up_to=None,
+            reason="wgmma; spills, and is the fastest all the same: 182 us against 305 (32x64) and 378 (64x16)",
         ),
     ),
     100: (
@@ -99,6 +104,8 @@ FP8: Final[dict[int, tuple[Tile, ...]]] = {
     ),
 }
 
+WARPS: Final = 8
+"""Warps of every tile: with 4 the accumulator spills."""
 DRAFT_TOKENS: Final = 16
 """Draft nodes a tile of the drafts' own kernel: a tree has 65 at most, so this is all about registers."""
 

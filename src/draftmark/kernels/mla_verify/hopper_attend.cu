@@ -5,13 +5,12 @@
 //   scorer    S = Q K^T, softmax, and the left half of O += P V, with P from its registers
 //   helper    the right half of O += P V, with P from shared memory
 //   loaders   gather rows of the cache by cp.async into two stages, and never wait for them: the copies themselves
-//             arrive at the stage's barriers, one for each third of the width, so that the scores can start with the first
+//             arrive at the stage's barriers, one for each third of the width, so that scores can start with the first
 // A tile serves as K (64 tokens x 576, read along the width) and as V (its first 512 columns, read along the tokens),
 // both from the same swizzled shared memory. A tile's scores are issued behind the P V of the tile before, and softmax
 // overlaps with what the helper still has to do.
 // The host prepends the wrappers of the three wgmma shapes, whose operand lists nobody should have to read.
 
-constexpr int ROWS = 64, TOKENS = 64, STAGES = 2, LATENT = 512, WIDTH = 576, PANELS = WIDTH / 64;
 constexpr int PANEL_BYTES = 64 * 128;                // 64 rows of 64 bf16, 128-byte swizzle
 constexpr int TILE_BYTES = PANELS * PANEL_BYTES;
 constexpr int P_AT = (1 + STAGES) * TILE_BYTES;      // shared memory: Q, stages, P, small arrays, barriers
@@ -21,76 +20,6 @@ constexpr int BARRIERS_AT = INVERSE_AT + ROWS * 4;   // full and empty of the st
 constexpr int CONSUMERS = 256, LOADER_WARPS = 4, THIRD = PANELS / 3;
 constexpr int WARP_ROWS = TOKENS / LOADER_WARPS;
 constexpr float SLACK = 8.0f;
-
-enum Mask { CAUSAL = 0, ANCESTORS = 1, FULL = 2 };
-
-struct Arguments {
-    const char *query, *draft_keys, *cache;
-    const void *query_indptr, *cache_indptr, *cache_indices, *mask_indptr;
-    const i64 *ancestors;
-    const unsigned char *full_mask;
-    char *partial, *out;
-    float *partial_lse;
-    i64 cache_stride, draft_stride;                  // bytes
-    int requests, heads, teams, blocks, min_tiles, groups, mask;
-    int wide_query_indptr, wide_cache_indptr, wide_cache_indices, wide_mask_indptr;
-    float scale;                                     // of logits, in base 2
-    float cap, cap_inner;                            // cap in base 2 (0: none); what goes into its exp2
-};
-
-__device__ __forceinline__ i64 load_index(const void *base, i64 at, int wide) {
-    return wide ? static_cast<const i64 *>(base)[at] : static_cast<const int *>(base)[at];
-}
-
-struct Request { i64 first_node, first_index; int nodes, length, tiles; };
-
-__device__ __forceinline__ Request load_request(const Arguments &a, int r) {
-    Request q;
-    q.first_node = load_index(a.query_indptr, r, a.wide_query_indptr);
-    q.nodes = int(load_index(a.query_indptr, r + 1, a.wide_query_indptr) - q.first_node);
-    q.first_index = load_index(a.cache_indptr, r, a.wide_cache_indptr);
-    q.length = int(load_index(a.cache_indptr, r + 1, a.wide_cache_indptr) - q.first_index);
-    q.tiles = q.nodes > 0 ? (q.length + q.nodes + TOKENS - 1) / TOKENS : 0;
-    return q;
-}
-
-__device__ __forceinline__ int warp_scan(int value, int lane) {
-    for (int step = 1; step < 32; step *= 2) {
-        int other = __shfl_up_sync(~0u, value, step);
-        if (lane >= step) value += other;
-    }
-    return value;
-}
-
-// The line of tiles, as in schedule.py, and where a team's part of it begins: its first request, and that one's start.
-// Starting a request costs about as much as EXTRA tiles; they lie before its own in the line.
-constexpr int EXTRA = 3;
-struct Place { int share, low, high, request, start; };
-
-__device__ __forceinline__ int tiles_at(const Arguments &a, int request) {
-    const int tiles = request < a.requests ? load_request(a, request).tiles : 0;
-    return tiles ? EXTRA + tiles : 0;
-}
-
-__device__ __forceinline__ Place locate(const Arguments &a, int team, int lane) {
-    const int first_tiles = tiles_at(a, lane);       // most batches fit one warp, and need no second look
-    int length = __reduce_add_sync(~0u, first_tiles);
-    for (int base = 32; base < a.requests; base += 32) length += __reduce_add_sync(~0u, tiles_at(a, base + lane));
-    const int share = max((length + a.teams - 1) / a.teams, a.min_tiles);
-    const int low = team * share, high = min(low + share, length);
-    int before = 0;
-    for (int base = 0; base < a.requests; base += 32) {
-        const int tiles = base ? tiles_at(a, base + lane) : first_tiles;
-        const int end = before + warp_scan(tiles, lane);
-        const unsigned after = __ballot_sync(~0u, end > low);
-        if (after) {
-            const int which = __ffs(after) - 1;
-            return {share, low, high, base + which, __shfl_sync(~0u, end - tiles, which)};
-        }
-        before = __shfl_sync(~0u, end, 31);
-    }
-    return {share, low, high, a.requests, high};
-}
 
 __device__ __forceinline__ u32 shared_address(const void *pointer) {
     return static_cast<u32>(__cvta_generic_to_shared(pointer));
@@ -138,22 +67,6 @@ template <int N> __device__ __forceinline__ void hold(u32 (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i])::"memory");
 }
-__device__ __forceinline__ float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float reciprocal(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ u32 pack_bf16(float low, float high) {
-    u32 packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
-}
-
 // Shared-memory matrix descriptors, 128-byte swizzle. Along the width (K-major): groups of 8 rows are 1024 bytes apart.
 // Along the tokens (MN-major): panels of 64 columns are `leading` bytes apart, groups of 8 tokens 1024 bytes.
 __device__ __forceinline__ u64 descriptor(u32 address, int leading) {
@@ -165,7 +78,8 @@ __device__ __forceinline__ u32 swizzled(u32 panel, int row, int chunk) {
 }
 
 // A loader warp has WARP_ROWS rows of each tile, one row's address a lane (null: no such row).
-__device__ __forceinline__ const char *row_address(const Arguments &a, const Request &q, int tile, int first, int lane) {
+__device__ __forceinline__ const char *row_address(const Arguments &a, const Request &q, int tile, int first,
+                                                   int lane) {
     const int token = tile * TOKENS + first + lane % WARP_ROWS;
     if (token < q.length)
         return a.cache + load_index(a.cache_indices, q.first_index + token, a.wide_cache_indices) * a.cache_stride;
@@ -174,7 +88,8 @@ __device__ __forceinline__ const char *row_address(const Arguments &a, const Req
 }
 
 // Gather this warp's rows, a third of the width after the other. Lanes of 8 read 128 contiguous bytes of a row.
-__device__ __forceinline__ void load_rows(const Arguments &a, const char *address, u32 stage, u32 full, int first, int lane) {
+__device__ __forceinline__ void load_rows(const Arguments &a, const char *address, u32 stage, u32 full, int first,
+                                          int lane) {
     const char *from[WARP_ROWS / 4];
     u32 missing = 0;
 #pragma unroll
@@ -265,8 +180,8 @@ __device__ __forceinline__ void hide(float (&s)[32], const Seen &upper, const Se
     for (int i = 0; i < 32; ++i) {
         const int other = first_other + i / 4 * 8 + lane % 4 * 2 + i % 2;
         const Seen &seen = i & 2 ? lower : upper;
-        const bool visible = other < 0 || (other == 0 ? seen.root : other <= 64 && (seen.others >> ((other - 1) & 63) & 1));
-        if (!visible) s[i] = -INFINITY;
+        const bool draft = other <= 64 && (seen.others >> ((other - 1) & 63) & 1);
+        if (!(other < 0 || (other == 0 ? seen.root : draft))) s[i] = -INFINITY;
     }
 }
 
@@ -309,7 +224,8 @@ __device__ __forceinline__ void store_half(const float (&o)[128], char *to, int 
                 words[k] = pack_bf16(o[(j + k) * 4 + below * 2] * inverse, o[(j + k) * 4 + below * 2 + 1] * inverse);
             transpose(words, lane);
             if (rows > below * 8)
-                *reinterpret_cast<uint4 *>(to + below * 8 * LATENT * 2 + j * 16) = make_uint4(words[0], words[1], words[2], words[3]);
+                *reinterpret_cast<uint4 *>(to + below * 8 * LATENT * 2 + j * 16) =
+                    make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 }
@@ -344,7 +260,8 @@ __device__ __forceinline__ void soften(const Arguments &a, float (&s)[32], Softm
         raise(m.anchor1, m.fade1, most1);
         m.sum0 *= m.fade0, m.sum1 *= m.fade1;
     }
-    const float anchor0 = m.anchor0 == -INFINITY ? 0.0f : m.anchor0, anchor1 = m.anchor1 == -INFINITY ? 0.0f : m.anchor1;
+    const float anchor0 = m.anchor0 == -INFINITY ? 0.0f : m.anchor0;
+    const float anchor1 = m.anchor1 == -INFINITY ? 0.0f : m.anchor1;
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
         const float anchor = i & 2 ? anchor1 : anchor0;
@@ -386,7 +303,8 @@ __device__ __forceinline__ void issue_values(float (&o)[128], const u32 (&p)[16]
     wgmma_commit();
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + LOADER_WARPS * 32, 1) attend(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS + LOADER_WARPS * 32, 1)
+    attend(const __grid_constant__ Arguments a) {
     extern __shared__ __align__(1024) char memory[];
     const u32 query = shared_address(memory), stages = query + TILE_BYTES, p_panel = query + P_AT;
     const u32 full = query + BARRIERS_AT, empty = full + STAGES * 24, p_full = empty + STAGES * 8, p_empty = p_full + 8;
@@ -514,80 +432,5 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + LOADER_WARPS * 32, 1) a
         consumers_sync();
         asm volatile("griddepcontrol.launch_dependents;");
         store_half(o, to, rows - row, group, lane, inverses[in_block], inverses[in_block + 8]);
-    }
-}
-
-// Eight bf16 numbers, times a weight.
-__device__ __forceinline__ void add_weighted(float (&sum)[8], const uint4 &x, float weight) {
-    const u32 words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum[i * 2] += weight * __uint_as_float(words[i] << 16);
-        sum[i * 2 + 1] += weight * __uint_as_float(words[i] & 0xFFFF0000u);
-    }
-}
-
-// Sum of the rows' parts, in a fixed order. A block takes 128 columns of one request's rows: 16 threads across, `groups`
-// groups of parts, and as many rows as that leaves of 256 threads.
-extern "C" __global__ void __launch_bounds__(256) merge(const __grid_constant__ Arguments a) {
-    constexpr int MOST = 16 * 160, AHEAD = 9;        // 16 rows of as many parts as there are teams
-    __shared__ float weights[MOST];
-    __shared__ float sums[16][128];
-    const int thread = threadIdx.x, lane = thread % 32, across = thread % 16, groups = a.groups, each = 16 / groups;
-    const int group = thread / 16 % groups, mine = thread / 16 / groups, request = blockIdx.y;
-    const int row = blockIdx.x * each + mine, column = blockIdx.z * 128 + across * 8;
-    const Request q = load_request(a, request);
-    const int share = locate(a, 0, lane).share, rows = q.nodes * a.heads;
-    int before = EXTRA;
-    for (int base = 0; base < request; base += 32)
-        before += __reduce_add_sync(~0u, base + lane < request ? tiles_at(a, base + lane) : 0);
-    const int first = before / share, parts = q.tiles ? (before + q.tiles - 1) / share - first + 1 : 0;
-    const i64 step = i64(a.blocks) * ROWS, first_row = (first + request) * step + row;
-    // Also where there is nothing to do: a grid that ends without waiting lets what follows overtake `attend`.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (parts <= 1 || int(blockIdx.x) * each >= rows) return;
-    const bool valid = row < rows;
-    const char *from = a.partial + (first_row * LATENT + column) * 2;
-    uint4 ahead[AHEAD];                              // in flight while the weights are worked out
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-        const int part = group + i * groups;
-        ahead[i] = make_uint4(0, 0, 0, 0);
-        if (valid && part < parts) ahead[i] = *reinterpret_cast<const uint4 *>(from + part * step * (LATENT * 2));
-    }
-    const int warp = thread / 32, room = MOST / each;
-    for (int r = warp; r < each; r += 8) {           // a warp works out a row's weights
-        const int this_row = blockIdx.x * each + r;
-        if (this_row >= rows) break;
-        const float *lse = a.partial_lse + (first + request) * step + this_row;
-        float top = -INFINITY, sum = 0.0f;
-        for (int i = lane; i < parts; i += 32) top = fmaxf(top, weights[r * room + i] = lse[i * step]);
-        for (int mask = 16; mask; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
-        const float anchor = top == -INFINITY ? 0.0f : top;
-        for (int i = lane; i < parts; i += 32) sum += weights[r * room + i] = exp2f(weights[r * room + i] - anchor);
-        for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-        const float inverse = sum > 0.0f ? reciprocal(sum) : 0.0f;
-        for (int i = lane; i < parts; i += 32) weights[r * room + i] *= inverse;
-    }
-    __syncthreads();
-    float sum[8] = {};
-    if (valid) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i)
-            if (group + i * groups < parts) add_weighted(sum, ahead[i], weights[mine * room + group + i * groups]);
-        for (int part = group + AHEAD * groups; part < parts; part += groups)
-            add_weighted(sum, *reinterpret_cast<const uint4 *>(from + part * step * (LATENT * 2)), weights[mine * room + part]);
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sums[thread / 16][across * 8 + i] = sum[i];
-    __syncthreads();
-    const int half = thread % 64 * 2;                // 64 threads a row, two columns each
-    for (int r = thread / 64; r < each; r += 4) {
-        const int this_row = blockIdx.x * each + r;
-        if (this_row >= rows) break;
-        float x = 0.0f, y = 0.0f;
-        for (int i = r * groups; i < (r + 1) * groups; ++i) x += sums[i][half], y += sums[i][half + 1];
-        const i64 out_row = q.first_node * a.heads + this_row;
-        *reinterpret_cast<u32 *>(a.out + (out_row * LATENT + blockIdx.z * 128 + half) * 2) = pack_bf16(x, y);
     }
 }

@@ -6,7 +6,21 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import demo, diagnose, explain, import_, kernel, plan, report, runs, selftest, serve, stop, sweep
+from draftmark.cli import (
+    demo,
+    diagnose,
+    explain,
+    import_,
+    inspect,
+    kernel,
+    plan,
+    report,
+    runs,
+    selftest,
+    serve,
+    stop,
+    sweep,
+)
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -23,6 +37,7 @@ app.command()(plan.plan)
 app.command()(serve.serve)
 app.command()(stop.stop)
 app.command()(diagnose.diagnose)
+app.command()(inspect.inspect)
 app.command()(sweep.sweep)
 app.command()(explain.explain)
 app.command()(report.report)

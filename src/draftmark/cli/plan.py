@@ -124,11 +124,15 @@ class Ready(NamedTuple):
 
     def solve(self, target: "Target") -> "Solution":
         """Flags that reach a target."""
+        import msgspec
+
         from draftmark.planner import solve
 
-        return solve(
+        found = solve(
             self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
         )
+        asked = msgspec.structs.replace(found.asked, not_understood=self.not_understood)
+        return msgspec.structs.replace(found, asked=asked)
 
 
 def learned_from(store: Path | None) -> "tuple[Past, ...]":

@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, Parallel
 from draftmark.ledger import Account, Ledger
+from draftmark.machine.catalogue import catalogue, plain
 from draftmark.model import Model
 from draftmark.planner.versions import parse_version
 from draftmark.units import GIB, Bytes
@@ -24,6 +25,8 @@ SAME_ARCHITECTURE: Final = 0.6
 SAME_DEVICE: Final = 1.2
 OTHER_VERSION: Final = 1.5
 """Factor of the noise where the engine's version differs."""
+OTHER_LAYOUT: Final = 4.0
+"""Factor where the model lies on the GPUs in another way: communication is another."""
 _POOLS: Final[tuple[Account, ...]] = ("pool", "draft pool", "state pool")
 
 
@@ -35,6 +38,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None
     architecture: str
     model: str
+    parallel: Parallel
     predicted: Ledger
     observed: Ledger
 
@@ -76,9 +80,17 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING: Final = Learned()
 
 
+def same_device(one: str | None, two: str) -> bool:
+    """Whether two names are of the same GPU: drivers and catalogues write them differently."""
+    if one is None:
+        return False
+    names = [catalogue()[plain(name)].name if plain(name) in catalogue() else plain(name) for name in (one, two)]
+    return names[0] == names[1]
+
+
 def noise(past: Past, configuration: Configuration, device: str, model: Model) -> float | None:
     """How far a past start is from the next one, in deviations; None where it says nothing."""
-    if past.engine != configuration.engine or past.device != device:
+    if past.engine != configuration.engine or not same_device(past.device, device):
         return None
     if past.model == model.name:
         distance = SAME_MODEL
@@ -89,6 +101,8 @@ def noise(past: Past, configuration: Configuration, device: str, model: Model) -
     known = past.version is not None and configuration.version is not None
     if not known or parse_version(past.version or "0") != parse_version(configuration.version or "0"):
         distance *= OTHER_VERSION
+    if past.parallel != configuration.parallel:
+        distance *= OTHER_LAYOUT
     return distance
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
+from draftmark.planner.combinations import broken
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
@@ -42,8 +45,18 @@ def plan(
         return embedded.predict(model, configuration, machine, free=free, target=target)
     learned = learn(history, configuration, machine.device.name, model)
     if configuration.engine == "sglang":
-        return sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
-    return vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
+        found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
+    else:
+        found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
+    return msgspec.structs.replace(found, notes=(*conflicts(found.configuration, model), *found.notes))
+
+
+def conflicts(configuration: Configuration, model: Model) -> tuple[str, ...]:
+    """What the engine cannot combine and this configuration does."""
+    return tuple(
+        f"{rule.one} and {rule.two} cannot be combined here ({rule.source})"
+        for rule in broken(configuration, model, configuration.version or "")
+    )
 
 
 def check_context(model: Model, configuration: Configuration) -> None:

@@ -21,8 +21,10 @@ def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
         yield Text(shell(command), no_wrap=True, overflow="ignore")
     if found.otherwise:
         yield Text(found.otherwise, style="bold")
-    for note in found.notes:
+    for note in (*found.notes, *found.asked.notes):
         yield Text(f"Note: {note}.")
+    for flag in found.asked.not_understood:
+        yield Text(f"Not understood, and not in the prediction: {flag}", style="bold")
 
 
 def target_text(found: Solution) -> Text:

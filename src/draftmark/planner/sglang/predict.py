@@ -5,7 +5,7 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.ledger import Pool
-from draftmark.model import Model
+from draftmark.model import Mla, Model
 from draftmark.planner import layout
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan
@@ -121,6 +121,8 @@ def notes(worst: Rank, rules: Rules, model: Model) -> tuple[str, ...]:
         )
     if worst.draft is not None and not rules.draft_counted:
         found.append("this version sizes the pool before the draft is loaded; its weights come out of the headroom")
+    if any(isinstance(layer.mixer, Mla) and layer.mixer.indexer for layer in model.layers):
+        found.append("selector logits grow with the context and are in no term: leave headroom for long prompts")
     if not model.exact_weights:
         found.append("weights are worked out from the config; a checkpoint's tensor headers make the interval narrower")
     return tuple(found)

@@ -117,6 +117,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     places = {"off": gpus[0], "on": gpus[-1], "shadow": gpus[-1]}
     started = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import draftmark.store, draftmark.sweep"], check=True)
     servers = {
         mode: Server(arguments.model, out, mode, gpu, 30100 + 100 * number)
         for number, (mode, gpu) in enumerate(places.items())

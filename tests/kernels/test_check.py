@@ -39,7 +39,13 @@ def test_all_tiles_and_the_hopper_kernel_are_among_them(rows: list[dict[str, Any
 
 
 def test_faults_are_seen() -> None:
-    fits: dict[str, Any] = {"registers": 255, "stack": 0, "spill_stores": 0, "shared": SHARED_LIMIT[120], "wgmma": False}
+    fits: dict[str, Any] = {
+        "registers": 255,
+        "stack": 0,
+        "spill_stores": 0,
+        "shared": SHARED_LIMIT[120],
+        "wgmma": False,
+    }
     assert fault(120, Usage(**fits), SHARED_LIMIT[120]) is None
     assert "1024 more" in str(fault(120, Usage(**(fits | {"shared": 102_400})), SHARED_LIMIT[120]))
     assert "8 bytes of spills" in str(fault(120, Usage(**(fits | {"stack": 8})), SHARED_LIMIT[120]))

@@ -94,6 +94,13 @@ def test_other_extends_are_the_engines_and_nothing_is_said(
     assert not caplog.records
 
 
+def test_an_extend_called_in_another_way_is_the_engines() -> None:
+    taken: list[int] = []
+    ours = Verifier(engine=lambda *given, **_: taken.append(len(given)), shadow=False, logger=logging.getLogger("x"))
+    ours.extend(*call()[:12], max_len_extend=5)
+    assert taken == [12]
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [

@@ -62,8 +62,10 @@ def after_init(slot: contract.Slot, *, shadow: bool) -> Callable[..., None]:
         del result
         if not backend.use_mla or backend.skip_prefill:
             return
+        import torch
         from torch.compiler import disable
 
+        from draftmark.kernels.mla_verify.hopper import obstacle
         from draftmark.plugins.verify import Verifier
 
         verifier = Verifier(engine=backend.extend_attention_fwd, shadow=shadow, logger=logger)
@@ -71,5 +73,7 @@ def after_init(slot: contract.Slot, *, shadow: bool) -> Callable[..., None]:
         setattr(backend, slot.function, disable(verifier.verify))  # type: ignore[no-untyped-call]
         backend.extend_attention_fwd = disable(verifier.extend)  # type: ignore[no-untyped-call]
         logger.info("verify kernel in place%s", ", in shadow mode" if shadow else "")
+        if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0) and (why := obstacle()):
+            logger.warning("the portable kernel runs in place of the Hopper one: %s", why)
 
     return fill

@@ -14,6 +14,8 @@ Engine = Callable[..., Any]
 
 LATENT = 512
 ROPE = 64
+POSITIONAL = 16
+"""Arguments that SGLang passes by position, to its verify slot and to its extend function alike."""
 NEUTRAL = {
     "skip_prefix_custom_mask": (True,),
     "sliding_window_size": (-1, None),
@@ -83,6 +85,8 @@ class Verifier:
 
 def is_short_latent_pass(arguments: tuple[Any, ...]) -> bool:
     """Whether an extend call is what the kernel was made for: few new tokens, keys of the latent's width."""
+    if len(arguments) != POSITIONAL:
+        return False
     query, most = arguments[0], arguments[12]
     return isinstance(most, int) and most <= MAX_NODES and query.shape[-1] == LATENT + ROPE
 

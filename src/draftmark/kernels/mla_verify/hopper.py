@@ -126,13 +126,16 @@ def checked(answer: tuple[Any, ...]) -> Any:
 
 
 @functools.cache
-def usable() -> bool:
-    """Whether the kernel can be compiled here: cuda-bindings and NVRTC come with PyTorch's CUDA wheels."""
+def obstacle() -> str | None:
+    """Why the kernel cannot be compiled and loaded here, None where it can; it takes seconds, once.
+
+    cuda-bindings and NVRTC come with PyTorch's CUDA wheels, as a rule.
+    """
     try:
         functions(torch.cuda.current_device())
-    except (ImportError, RuntimeError, OSError):
-        return False
-    return True
+    except (ImportError, RuntimeError, OSError) as reason:
+        return f"{type(reason).__name__}: {reason}".splitlines()[0]
+    return None
 
 
 @functools.cache

@@ -83,7 +83,7 @@ def portable_tile(problem: Problem) -> tiles.Tile:
 def choose(problem: Problem) -> Choice:
     """The Hopper kernel where it fits, the portable one elsewhere."""
     fits = not INTERPRETED and architecture_of(problem.query.device) == 90 and hopper.refusal(problem) is None
-    return "hopper" if fits and hopper.usable() else "portable"
+    return "hopper" if fits and hopper.obstacle() is None else "portable"
 
 
 def architecture_of(device: torch.device) -> int:

@@ -3,6 +3,7 @@
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,15 +14,19 @@ from draftmark.cli.plan import tokens, where
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from draftmark.configuration import Configuration, EngineName
+    from draftmark.engines.adapter import Adapter
     from draftmark.finding import Finding
+    from draftmark.observation import Phase
     from draftmark.planner import Plan
-    from draftmark.serve import Place, Server
+    from draftmark.serve import Others, Place, Server
     from draftmark.store import Store
     from draftmark.trial import Outcome, Trial
 
+_PORT = 30000
+"""Where an engine over several hosts answers unless told: all hosts must know it before any is started."""
 _CHECK_SECONDS = 1.0
 _HEALTH_SECONDS = 5.0
 _SILENCE_SECONDS = 60.0
@@ -61,6 +66,10 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. [default: a free one]")] = None,
     logs: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the engine's log goes.")] = None,
+    hosts: Annotated[
+        str,
+        typer.Option(metavar="A,B,...", help="Run over these hosts: started with --launcher 'ssh {host}', or printed."),
+    ] = "",
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds it may stay in one phase. [default: minutes to hours]")
     ] = None,
@@ -97,49 +106,118 @@ def serve(
         flags=(*(flags or ()), *(_dummy_weights(engine) if dummy_weights else ())),
         environment=tuple(_variable(text) for text in env or ()),
     )
-    place = supervise.Place(python=python, launcher=supervise.parse_launcher(launcher), host=host, port=port, logs=logs)
+    names = tuple(name for name in hosts.split(",") if name)
+    if names and not launcher:
+        _show_commands(configuration, names, python, port, json=json)
+        return
+    prefix = supervise.launcher_for(launcher, names[0]) if names else supervise.parse_launcher(launcher)
+    place = supervise.Place(
+        python=python, launcher=prefix, host=host, port=(port or _PORT) if names else port, logs=logs
+    )
+    wanted = _Wanted(configuration, place, timeout, gpu, names, launcher, detach, json)
     with open_store(store) as opened, Screen() as screen, supervise.interruptible(), _farewell(screen):
-        _serve(opened, screen, configuration, place, timeout, gpu, detach=detach, json=json)
+        _serve(opened, screen, wanted)
 
 
-def _serve(
-    store: "Store",
-    screen: Screen,
-    configuration: "Configuration",
-    place: "Place",
-    timeout: float | None,
-    gpu: str | None,
-    *,
-    detach: bool,
-    json: bool,
-) -> None:
+@dataclass(frozen=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    configuration: "Configuration"
+    place: "Place"
+    timeout: float | None
+    gpu: str | None
+    hosts: tuple[str, ...]
+    template: str
+    detach: bool
+    json: bool
+
+
+def _serve(store: "Store", screen: Screen, wanted: _Wanted) -> None:
     """Start, keep, show and hold one engine."""
     from draftmark import serve as supervise
 
-    expected = _predict(configuration, gpu, screen)
+    configuration = wanted.configuration
+    expected = _predict(configuration, wanted.gpu, screen)
     prediction = supervise.Prediction()
     if expected is not None:
         prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
-    patience = dict.fromkeys(supervise.PATIENCE, timeout) if timeout is not None else supervise.PATIENCE
-    with _run(store, configuration) as run, supervise.Kept(store, run, configuration, prediction) as kept:
+    with (
+        _run(store, configuration) as run,
+        _other_hosts(wanted) as (adapter, others),
+        supervise.Kept(store, run, configuration, prediction) as kept,
+    ):
         try:
             server = kept.start(
                 lambda progress: supervise.serve(
-                    configuration, place=place, patience=patience, prediction=prediction, progress=progress
+                    configuration,
+                    adapter=adapter,
+                    place=wanted.place,
+                    patience=_patience(wanted.timeout),
+                    prediction=prediction,
+                    progress=progress,
                 ),
                 screen,
             )
         except supervise.StartFailed as failure:
-            _show_trial(failure.trial, kept.findings, json=json)
+            _show_trial(failure.trial, kept.findings, json=wanted.json)
             raise
         screen.rest()
-        _show_ready(server, json=json)
-        if detach:
+        _show_ready(server, json=wanted.json)
+        if wanted.detach:
             server.detach()
+            if others is not None:
+                others.leave()
             return
         died = _watch(server, screen)
         kept.died(died)
-        _raise_death(server, died, kept.findings, json=json)
+        _raise_death(server, died, kept.findings, json=wanted.json)
+
+
+def _patience(timeout: float | None) -> "Mapping[Phase, float]":
+    from draftmark.serve import PATIENCE
+
+    return PATIENCE if timeout is None else dict.fromkeys(PATIENCE, timeout)
+
+
+@contextmanager
+def _other_hosts(wanted: _Wanted) -> "Iterator[tuple[Adapter | None, Others | None]]":
+    """The engine's processes on all hosts but the first, and the adapter that starts the first."""
+    from draftmark import serve as supervise
+    from draftmark.engines import known
+
+    if not wanted.hosts:
+        yield None, None
+        return
+    engine = wanted.configuration.engine
+    spread = supervise.spread(engine)
+    commands = spread.host_commands(
+        wanted.configuration,
+        python=wanted.place.python or "python3",
+        port=wanted.place.port or _PORT,
+        hosts=wanted.hosts,
+    )
+    with supervise.Others(commands, wanted.hosts, wanted.template, wanted.configuration, wanted.place.logs) as others:
+        yield supervise.OnFirstHost(known.adapter(engine), spread, wanted.hosts), others
+
+
+def _show_commands(
+    configuration: "Configuration", hosts: tuple[str, ...], python: str | None, port: int | None, *, json: bool
+) -> None:
+    """One command for each host, to be run there by hand."""
+    import shlex
+
+    from draftmark.serve import spread
+
+    commands = spread(configuration.engine).host_commands(
+        configuration, python=python or "python3", port=port or _PORT, hosts=hosts
+    )
+    if json:
+        show_json([{"host": host, "command": command} for host, command in zip(hosts, commands, strict=True)])
+        return
+    for host, command in zip(hosts, commands, strict=True):
+        variables = [f"{name}={value}" for name, value in command.environment]
+        print(f"# {host}\n{shlex.join(['env', *variables, *command.argv] if variables else command.argv)}")
 
 
 @contextmanager

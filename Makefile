@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit engines other-pythons accuracy clean
+.PHONY: demo test lint unit engines other-pythons accuracy bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/draftmark demo
@@ -33,6 +33,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 accuracy: $(VENV)/.ready
 	$(BIN)/python scripts/accuracy
+
+bench: $(VENV)/.ready
+	$(BIN)/draftmark selftest || true
+	$(BIN)/python scripts/bench_clients.py
 
 clean:
 	rm -rf $(VENV) .venv-* draftmark-demo

@@ -3,14 +3,17 @@
 import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from draftmark import __version__
 from draftmark.checkpoint.load import load_model
+from draftmark.configuration import Configuration
+from draftmark.diagnose import Diagnosis, diagnose
 from draftmark.errors import BadInput
 from draftmark.machine.bandwidth import measure_host_bandwidth
 from draftmark.observation import ServerState
 from draftmark.sample import Point
-from draftmark.store import Status, Store
+from draftmark.store import Status, Store, TrialRecord
 from draftmark.sweep.keep import Keeper
 from draftmark.sweep.options import Event, Options, Started, Sweep
 from draftmark.sweep.run import sweep
@@ -26,6 +29,8 @@ class Session:
         self.store, self.arguments, self.trial = store, arguments, trial
         self.run = resume
         self.resumed = resume is not None
+        self.engine: TrialRecord | None = None
+        """How the server was started, where this store knows."""
         self._keeper: Keeper | None = None
 
     def finished(self) -> tuple[Point, ...]:
@@ -61,7 +66,7 @@ class Session:
 
     def _describe(self, url: str) -> None:
         """Keep what explains the run, where this store knows how the server was started."""
-        engine = self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
+        self.engine = engine = self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
         if self.run is None or engine is None:
             return
         self.trial = engine.id
@@ -79,6 +84,15 @@ class Session:
         """Close the run, where it was opened."""
         if self.run is not None:
             self.store.end_run(self.run, status)
+
+
+def why_lost(log: Path, configuration: Configuration | None) -> Diagnosis | None:
+    """What the engine's log says of its end; None where it cannot be read."""
+    try:
+        with log.open("rb") as stream:
+            return diagnose(stream, str(log), configuration)
+    except OSError:
+        return None
 
 
 def run_sweep(

@@ -16,7 +16,7 @@ from statistics import mean
 
 from rows import DATA, ROOT, Row, configs, family, read
 from starts_sglang import device_starts, public_starts
-from starts_vllm import replays, vllm_predictions
+from starts_vllm import learned, replays, vllm_predictions
 
 from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
@@ -99,6 +99,7 @@ def page() -> str:
     """The whole page."""
     vllm, public, replayed = vllm_predictions(), public_starts(), replays()
     device, left = device_starts()
+    pairs, before, after = learned()
     published = [json.loads(line) for line in (DATA / "starts" / "sglang.jsonl").read_text().splitlines()]
     return TEMPLATE.read_text().format(
         cache="\n".join(cache_table()),
@@ -108,6 +109,9 @@ def page() -> str:
         within=sum(error == 0 for error in replayed),
         replayed=len(replayed),
         beyond=f"{max(replayed):.2%}",
+        pairs=pairs,
+        before=f"{before:.2f}",
+        after=f"{after:.2f}",
         device="\n".join(by_family(device)),
         starts="\n".join(each(device)),
         left="\n".join(each(left)),

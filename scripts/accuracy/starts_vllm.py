@@ -2,7 +2,7 @@
 
 import csv
 import math
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import msgspec
@@ -10,14 +10,16 @@ import numpy as np
 from rows import DATA, Row, base, configs, family, read
 
 from draftmark.configuration import Configuration, Parallel
+from draftmark.ledger import Entry, Ledger, close
 from draftmark.model import Model
 from draftmark.planner.layout import rank_weights, stages, vllm_stages
+from draftmark.planner.learn import Past, learn
 from draftmark.planner.terms import NINETY
 from draftmark.planner.vllm import terms
 from draftmark.planner.vllm.predict import printed
 from draftmark.planner.vllm.rules import rules_for
 from draftmark.planner.vllm.specs import grouped, specifications
-from draftmark.units import GIB, Tokens
+from draftmark.units import GIB, Bytes, Tokens
 
 H100 = 79.19 * GIB
 UTILIZATION = 0.95
@@ -41,18 +43,14 @@ def vllm_configuration(row: dict[str, str]) -> Configuration:
         context=Tokens(int(row["max_model_len"])),
         page=Tokens(16),
         dtype=row["dtype"],
+        quantization="fp8" if row["quantization"] == "fp8" else None,
         kv_dtype=None if row["kv_dtype"] == "auto" else row["kv_dtype"],
     )
 
 
 def vllm_model(row: dict[str, str], known: dict[str, dict[str, Any]]) -> Model:
-    """The model of one start, quantized at load where the start says so."""
-    entry = known[row["model"]]
-    if row["quantization"] == "fp8" and "quantization_config" not in entry["config"]:
-        entry = {**entry, "config": {**entry["config"], "quantization_config": {"quant_method": "fp8"}}}
-    if row["dtype"] == "float32":
-        entry = {**entry, "config": {**entry["config"], "torch_dtype": "float32"}}
-    return read(entry)
+    """The model of one start."""
+    return read(known[row["model"]])
 
 
 def fit(rows: list[tuple[dict[str, str], Model]]) -> terms.Coefficients:
@@ -75,7 +73,7 @@ def predict_vllm(
     """KV bytes of one start; with `constant` the activations are that number instead of the law."""
     wanted = vllm_configuration(row)
     stage = vllm_stages(len(model.layers), wanted.parallel.pipeline)[0]
-    own = terms.weights(rank_weights(model, wanted.parallel, stage), exact=False)
+    own = terms.weights(rank_weights(model, wanted, stage), exact=False)
     if given:
         own = msgspec.structs.replace(own, bytes=round(float(row["weights_gib"]) * GIB), deviation=0.005 * GIB)
     peak = terms.activations(model, wanted, last=stage.last, law=law)
@@ -126,3 +124,38 @@ def replays() -> list[float]:
         within = counts[0] <= real <= counts[2]
         errors.append(0.0 if within else abs(counts[1] / real - 1))
     return errors
+
+
+def learned() -> tuple[int, float, float]:
+    """Pairs of starts of one model with different flags; the MAE in GiB of the second before and after the first."""
+    known = configs()
+    rows = [(row, vllm_model(row, known)) for row in vllm_rows()]
+    before, after = [], []
+    for row, model in rows:
+        rest = [(other, its) for other, its in rows if base(other["model"]) != base(row["model"])]
+        law = fit(rest)
+        plain = predict_vllm(row, model, law, given=False)
+        for other, its in rows:
+            if other is row or other["model"] != row["model"]:
+                continue
+            seen = predict_vllm(other, its, law, given=False)
+            past = Past(
+                engine="vllm",
+                version="0.19.0",
+                device="NVIDIA H100 80GB HBM3",
+                architecture=its.architecture,
+                model=its.name,
+                parallel=vllm_configuration(other).parallel,
+                predicted=pool_ledger(seen.predicted),
+                observed=pool_ledger(seen.real),
+            )
+            moved = learn([past], vllm_configuration(row), "h100", model).budget
+            before.append(abs(plain.error))
+            after.append(abs(plain.predicted + moved - plain.real) / GIB)
+    return len(before), mean(before), mean(after)
+
+
+def pool_ledger(size: float) -> Ledger:
+    """A ledger with nothing but a pool."""
+    entry = Entry(account="pool", bytes=Bytes(round(size)), why="")
+    return close(rank=0, capacity=Bytes(round(H100)), entries=(entry,))

@@ -1,4 +1,4 @@
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, Parallel
 from draftmark.ledger import Entry, Ledger, close
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Past, plan
@@ -7,6 +7,7 @@ from draftmark.units import GIB, Bytes
 from tests.zoo import zoo_model
 
 H200 = parse_machine("h200")
+ONE = Parallel()
 LLAMA = "meta-llama/Meta-Llama-3.1-8B"
 
 
@@ -18,13 +19,16 @@ def ledger(pool: float, graphs: float = 1.0) -> Ledger:
     return close(rank=0, capacity=H200.device.memory, entries=entries)
 
 
-def past(missed: float, *, model: str = LLAMA, version: str = "0.5.20", device: str = "NVIDIA H200") -> Past:
+def past(
+    missed: float, *, model: str = LLAMA, version: str = "0.5.20", device: str = "NVIDIA H200", parallel: Parallel = ONE
+) -> Past:
     return Past(
         engine="sglang",
         version=version,
         device=device,
         architecture=zoo_model(model).architecture,
         model=model,
+        parallel=parallel,
         predicted=ledger(100.0),
         observed=ledger(100.0 + missed, graphs=2.0),
     )
@@ -59,6 +63,8 @@ def test_the_nearer_start_counts_more() -> None:
     cousin = learn([past(1.0, model="meta-llama/Meta-Llama-3.1-70B")], asked(), "NVIDIA H200", model)
     stranger = learn([past(1.0, model="Qwen/Qwen3-8B")], asked(), "NVIDIA H200", model)
     older = learn([past(1.0, version="0.5.15")], asked(), "NVIDIA H200", model)
+    elsewhere = learn([past(1.0, parallel=Parallel(tensor=2))], asked(), "NVIDIA H200", model)
+    assert same.budget > elsewhere.budget > 0
     assert same.budget > older.budget > cousin.budget > stranger.budget > 0
     assert same.deviation < older.deviation < cousin.deviation < stranger.deviation < 1
 

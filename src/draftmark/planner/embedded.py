@@ -175,10 +175,11 @@ def measure(model: Model, configuration: Configuration, machine: Machine, free: 
 
 
 def served_weights(model: Model, element: float) -> Bytes:
-    """Parameters in the dtype that is served; draft layers and vision towers are not loaded."""
-    return Bytes(
-        round(sum(group.parameters for group in model.weights if group.role not in ("draft", "vision")) * element)
-    )
+    """Parameters in the dtype that is served, quantized ones as stored; draft layers and vision towers stay out."""
+    loaded = [group for group in model.weights if group.role not in ("draft", "vision")]
+    if model.quantization is not None:
+        return Bytes(sum(group.bytes for group in loaded))
+    return Bytes(round(sum(group.parameters for group in loaded) * element))
 
 
 def size_pool(configuration: Configuration, sizes: Sizes) -> Pool:

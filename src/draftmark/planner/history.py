@@ -21,6 +21,7 @@ def past_starts(store: Store) -> tuple[Past, ...]:
                     device=trial.environment.device,
                     architecture=run.model.architecture if run.model is not None else "",
                     model=run.model.name if run.model is not None else trial.configuration.model,
+                    parallel=trial.configuration.parallel,
                     predicted=trial.predicted[0],
                     observed=trial.observed[0],
                 )

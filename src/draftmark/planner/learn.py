@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, Parallel
 from draftmark.ledger import Account, Ledger
 from draftmark.machine.catalogue import catalogue, plain
 from draftmark.model import Model
@@ -25,6 +25,8 @@ SAME_ARCHITECTURE: Final = 0.6
 SAME_DEVICE: Final = 1.2
 OTHER_VERSION: Final = 1.5
 """Factor of the noise where the engine's version differs."""
+OTHER_LAYOUT: Final = 4.0
+"""Factor where the model lies on the GPUs in another way: communication is another."""
 _POOLS: Final[tuple[Account, ...]] = ("pool", "draft pool", "state pool")
 
 
@@ -36,6 +38,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None
     architecture: str
     model: str
+    parallel: Parallel
     predicted: Ledger
     observed: Ledger
 
@@ -98,6 +101,8 @@ def noise(past: Past, configuration: Configuration, device: str, model: Model) -
     known = past.version is not None and configuration.version is not None
     if not known or parse_version(past.version or "0") != parse_version(configuration.version or "0"):
         distance *= OTHER_VERSION
+    if past.parallel != configuration.parallel:
+        distance *= OTHER_LAYOUT
     return distance
 
 

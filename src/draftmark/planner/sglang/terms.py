@@ -90,9 +90,11 @@ def step_elements(model: Model, ranks: int) -> float:
 
 def step(model: Model, configuration: Configuration) -> tuple[float, str]:
     """Bytes of one prefill step, and how they come about."""
-    chunk = configuration.chunk if (configuration.chunk or 0) > 0 else 16_384
+    chunk = configuration.chunk if configuration.chunk is not None and configuration.chunk > 0 else 16_384
+    if configuration.parallel.data_attention:
+        chunk //= max(1, configuration.parallel.data)
     elements = step_elements(model, configuration.parallel.tensor)
-    return STEP * 2 * (chunk or 0) * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
+    return STEP * 2 * chunk * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
 
 
 def graphs(model: Model, configuration: Configuration, rules: Rules) -> Term | None:

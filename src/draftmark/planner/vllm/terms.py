@@ -6,6 +6,7 @@ import msgspec
 
 from draftmark.configuration import Configuration
 from draftmark.model import Model
+from draftmark.physics.memory import element_bytes
 from draftmark.planner.terms import Term
 from draftmark.units import GIB, Bytes
 
@@ -65,12 +66,14 @@ def activations(model: Model, configuration: Configuration, *, last: bool, law: 
     chunk, running = configuration.chunk or 0, configuration.max_running or 0
     if not last:
         return stage_activations(model, configuration)
-    sampler = law.sampler * running * model.vocabulary
-    hidden = law.hidden * 2 * chunk * model.hidden_size
+    element = element_bytes(configuration.dtype or "bfloat16")
+    # The law is of 2-byte starts: the logits before they are widened, and hidden states, take the served dtype's bytes.
+    sampler = (law.sampler + element - 2) * running * model.vocabulary
+    hidden = law.hidden * element * chunk * model.hidden_size
     experts = law.experts * routed(model, configuration)
     why = (
-        f"{law.sampler} B x {running} requests x {model.vocabulary:,} + "
-        f"{law.hidden} x 2 B x {chunk} x {model.hidden_size}"
+        f"{law.sampler + element - 2} B x {running} requests x {model.vocabulary:,} + "
+        f"{law.hidden} x {element:.0f} B x {chunk} x {model.hidden_size}"
     )
     if experts:
         why += f" + {experts / GIB:.2f} GiB of routed tokens"

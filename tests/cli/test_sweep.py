@@ -1,6 +1,8 @@
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from draftmark.selftest.model import Fault, Setup
 from draftmark.selftest.process import ground_truth
 from draftmark.selftest.schedule import Pace
+from draftmark.store import Store
 
 
 def draftmark(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -62,3 +65,22 @@ def test_a_server_that_dies_is_diagnosed_from_its_log(tmp_path: Path) -> None:
     assert "--resume 1" in result.stderr
     assert "896" in result.stdout, "what the log says of the failed allocation"
     assert "100" in result.stdout, "the point that was finished"
+
+
+def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    with ground_truth(Setup(pace=Pace(first=0.3, step=0.001))) as server:
+        command = [sys.executable, "-m", "draftmark", "sweep", "--url", server.url, "--store", str(store)]
+        command += ["--depths", "100,200,300", "--repeats", "1", "--max-repeats", "1", "--warm-up", "0"]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while not any(truth.prompt_tokens == 200 for truth in server.truth()):
+            time.sleep(0.01)
+        client.send_signal(signal.SIGINT)
+        _, errors = client.communicate(timeout=30)
+    assert client.returncode == 130
+    assert errors.endswith("interrupted: finished points are kept; go on with --resume 1\n")
+    with Store(store) as opened:
+        (run,) = opened.runs()
+        points = opened.points(run.id)
+    assert run.status == "interrupted"
+    assert [(record.point.asked, record.finished) for record in points] == [(100, True)]

@@ -135,8 +135,13 @@ def _run(
     from draftmark.sweep.session import Session, run_sweep, why_lost
 
     session = Session(store=store, arguments=tuple(sys.argv[1:]), resume=resume)
-    with _progress(shown=not json) as progress:
-        result = run_sweep(url, depths, options, session=session, on_event=progress)
+    try:
+        with _progress(shown=not json) as progress:
+            result = run_sweep(url, depths, options, session=session, on_event=progress)
+    except KeyboardInterrupt:
+        if session.run is not None:
+            print(f"interrupted: finished points are kept; go on with --resume {session.run}", file=sys.stderr)
+        raise
     diagnosis = None
     if result.stopped is not None and session.run is not None:
         engine = session.engine

@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pretence: Pretence, clock: Clock) -> None:
         self.pretence, self.clock = pretence, clock
         self.parser = httptools.HttpRequestParser(self)
-        self.url, self.body = b"", bytearray()
+        self.url, self.body, self.key = b"", bytearray(), ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
@@ -181,7 +181,12 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser."""
-        self.url, self.body = url, bytearray()
+        self.url, self.body, self.key = url, bytearray(), ""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser."""
+        if name.lower() == b"authorization":
+            self.key = value.decode().removeprefix("Bearer ")
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
@@ -191,7 +196,10 @@ class Connection(asyncio.Protocol):
         """Called by the parser."""
         received = time.monotonic()
         path = self.url.decode()
-        if path in {"/v1/completions", "/v1/chat/completions"}:
+        wanted = self.pretence.setup.api_key
+        if wanted is not None and path.startswith("/v1/") and self.key != wanted:
+            self.refuse("Incorrect API key provided.", 401)
+        elif path == "/v1/chat/completions" or (path == "/v1/completions" and self.pretence.setup.completions):
             self._generate(path, received)
         else:
             self._other(path)

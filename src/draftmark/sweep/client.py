@@ -15,6 +15,27 @@ import httptools
 import msgspec
 
 CONNECT_SECONDS: Final = 10.0
+LONGEST_LINE: Final = 2**20
+"""Bytes without a line's end, in an answer or its head, after which it is given up: events are a few hundred."""
+ROOM: Final = 2**22
+"""Bytes that any answer may have, beside those for its tokens."""
+TOKEN_ROOM: Final = 2**14
+"""Further bytes for each token asked for."""
+SPARE_EVENTS: Final = 64
+"""Events beyond two a token asked for: roles, usage, the end."""
+_EVENT: Final = b"data:"
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much an answer may bring before it is given up."""
+
+    bytes: int
+    events: int
+
+    @classmethod
+    def of(cls, output: int) -> "Bounds":
+        """For a stream of `output` tokens: several times what any server sends for it."""
+        return cls(bytes=ROOM + TOKEN_ROOM * output, events=SPARE_EVENTS + 2 * output)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +57,8 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
         ValueError: it is no such URL.
     """
     parts = urlsplit(url)
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"{url!r} has characters that a URL must write as %xx, or a host as xn--")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{url!r} is not an http or https URL")
     tls = parts.scheme == "https"
@@ -51,12 +74,17 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
 
 
 class Exchange:
-    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end."""
+    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end.
 
-    __slots__ = ("ended", "failure", "finished", "last", "pieces", "sent", "status")
+    `events` are counted as they come, so that one with more than its bounds can be given up; `last` is when the last
+    one came, as keep-alives are no sign that anything goes on.
+    """
 
-    def __init__(self, finished: asyncio.Future[None]) -> None:
-        self.finished = finished
+    __slots__ = ("bounds", "ended", "events", "failure", "finished", "last", "line", "pieces", "sent", "size", "status")
+
+    def __init__(self, finished: asyncio.Future[None], bounds: Bounds) -> None:
+        self.finished, self.bounds = finished, bounds
+        self.line = self.size = self.events = 0
         self.sent = self.last = 0.0
         self.status: int | None = None
         self.pieces: list[tuple[float, bytes]] = []
@@ -67,6 +95,26 @@ class Exchange:
     def body(self) -> bytes:
         """All of the answer's body."""
         return b"".join(piece for _, piece in self.pieces)
+
+    def add(self, at: float, body: bytes) -> str | None:
+        """Keep a piece; why the answer must be given up, where it is out of bounds."""
+        self.pieces.append((at, body))
+        self.size += len(body)
+        end = body.rfind(b"\n")
+        self.line = self.line + len(body) if end < 0 else len(body) - end - 1
+        events = body.count(_EVENT)
+        if events:
+            self.last = at
+            self.events += events
+        if self.line > LONGEST_LINE:
+            return f"the server sent a line of more than {LONGEST_LINE:,} bytes: that is no stream of events"
+        if self.events > self.bounds.events:
+            return (
+                f"the server does not end its stream: {self.events:,} events came, more than two for each token asked"
+            )
+        if self.size > self.bounds.bytes:
+            return f"the server does not end its answer: {self.size:,} bytes came"
+        return None
 
 
 class Connection(asyncio.Protocol):
@@ -79,6 +127,7 @@ class Connection(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.reusable = True
         self.framed = False
+        self.head = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
@@ -92,10 +141,15 @@ class Connection(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as problem:
             self.fail(f"the answer is not HTTP: {problem}")
+        if self.exchange is not None and self.exchange.status is None:
+            self.head += len(data)
+            if self.head > LONGEST_LINE:
+                self.fail(f"the head of the answer does not end: {self.head:,} bytes came")
 
     def on_message_begin(self) -> None:
         """Called by the parser: an answer nobody asked for makes the connection useless."""
         self.framed = False
+        self.head = 0
         if self.exchange is None:
             self.reusable = False
 
@@ -108,13 +162,13 @@ class Connection(asyncio.Protocol):
         """Called by the parser."""
         if self.exchange is not None:
             self.exchange.status = self.parser.get_status_code()
-            self.exchange.last = self.now
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
         if self.exchange is not None:
-            self.exchange.pieces.append((self.now, body))
-            self.exchange.last = self.now
+            excess = self.exchange.add(self.now, body)
+            if excess is not None:
+                self.fail(excess)
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
@@ -168,16 +222,20 @@ class Client:
         missing = count - len(self._idle)
         self._idle += await asyncio.gather(*(self._open() for _ in range(missing)))
 
-    async def post(self, path: str, body: bytes, *, watch: Callable[[Exchange], None] | None = None) -> Exchange:
-        """Send one request and wait for the end of its answer; `watch` is given the exchange before it is sent.
+    async def post(
+        self, path: str, body: bytes, *, output: int, watch: Callable[[Exchange], None] | None = None
+    ) -> Exchange:
+        """Send one request for `output` tokens and wait for the end of its answer; `watch` is given the exchange before
+        it is sent.
 
         Never raises for what the server does: that is in the exchange.
         """
-        connection = await self._take()
-        exchange = Exchange(asyncio.get_running_loop().create_future())
-        if connection is None:
+        exchange = Exchange(asyncio.get_running_loop().create_future(), Bounds.of(output))
+        try:
+            connection = await self._take()
+        except OSError as problem:
             exchange.sent = exchange.ended = time.monotonic()
-            exchange.failure = "the server does not accept connections"
+            exchange.failure = f"no connection could be opened ({problem or 'no answer'})"
             return exchange
         head = (
             f"POST {self.target.path}{path} HTTP/1.1\r\n{self._headers}\r\n"
@@ -209,15 +267,12 @@ class Client:
             if transport is not None:
                 transport.abort()
 
-    async def _take(self) -> Connection | None:
+    async def _take(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             if connection.reusable:
                 return connection
-        try:
-            return await self._open()
-        except (OSError, TimeoutError):
-            return None
+        return await self._open()
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()

@@ -1,19 +1,19 @@
 """Engines on tiny models, run in the test's own process."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import MistralConfig, PreTrainedConfig
 
-from draftmark.embedded import checkpoint, tiny
-from draftmark.embedded.engine import Engine, Request, Token
-from draftmark.embedded.generation import Sampling
-from draftmark.embedded.loading import Loaded
-from draftmark.embedded.metrics import Metrics
-from draftmark.embedded.pool import Pool, probe_shapes
+from draftmark.embedded import tiny
+from draftmark.embedded.engine import Engine, Made, Request
+from draftmark.embedded.generation import Sampler
+from draftmark.embedded.pool import Pool, probe
 
 WINDOW = 24
 
@@ -38,49 +38,60 @@ def windowed() -> PreTrainedConfig:
 SHAPES = {**tiny.SHAPES, "windowed": windowed}
 
 
-def load(model: Any, *, tokens: int, chunk: int, max_running: int = 8, end_tokens: tuple[int, ...] = ()) -> Loaded:
-    """What the engine serves, without a checkpoint's folder."""
-    shapes = probe_shapes(model)
-    return Loaded(
-        model=model,
-        tokenizer=None,
-        pool=Pool(shapes, tokens, model.device),
-        context=int(model.config.max_position_embeddings),
-        chunk=chunk,
-        max_running=max_running,
-        fraction=None,
-        dtype="float32",
-        device="cpu",
-        weights=checkpoint.weight_bytes(model),
-        token_bytes=sum(shape.token_bytes for shape in shapes),
-        vocabulary=int(model.config.vocab_size),
-        end_tokens=frozenset(end_tokens),
-    )
+class Driven:
+    """An engine whose event loop runs on another thread."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self.pool = engine.pool
+        self._engine, self._loop = engine, loop
+
+    def submit(self, *requests: Request) -> None:
+        for request in requests:
+            self._loop.call_soon_threadsafe(self._engine.submit, request)
+
+    def cancel(self, request: Request) -> None:
+        self._loop.call_soon_threadsafe(partial(self._engine.cancel, request, reason="cancelled"))
+
+    def output(self, request: Request) -> list[Made]:
+        """All tokens of one request."""
+        made: list[Made] = []
+        while not made or made[-1].finish is None:
+            made.append(asyncio.run_coroutine_threadsafe(request.made.get(), self._loop).result(60))
+        return made
+
+    def value(self, name: str, **labels: str) -> float:
+        """A number of /metrics; 0 where it was never touched."""
+        return self._engine.metrics.get_sample_value(name, labels) or 0.0
 
 
 @contextmanager
-def serving(loaded: Loaded) -> Iterator[Engine]:
-    """An engine that takes turns on a thread of its own."""
-    engine = Engine(loaded, Metrics())
-    thread = threading.Thread(target=engine.serve)
+def serving(
+    model: Any, *, tokens: int, chunk: int, max_running: int = 8, end_tokens: tuple[int, ...] = ()
+) -> Iterator[Driven]:
+    """An engine that takes turns, without a checkpoint's folder."""
+    context = int(model.config.max_position_embeddings)
+    engine = Engine(
+        model, Pool(probe(model), tokens), frozenset(end_tokens), context=context, chunk=chunk, most=max_running
+    )
+    started: Queue[tuple[asyncio.AbstractEventLoop, asyncio.Task[NoReturn]]] = Queue()
+
+    async def serve() -> None:
+        task = asyncio.create_task(engine.serve())
+        started.put((asyncio.get_running_loop(), task))
+        with suppress(asyncio.CancelledError):
+            await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
+    loop, task = started.get(timeout=60)
     try:
-        yield engine
+        yield Driven(engine, loop)
     finally:
-        engine.stop()
+        loop.call_soon_threadsafe(task.cancel)
         thread.join(60)
         assert not thread.is_alive()
 
 
-def greedy(prompt: list[int], limit: int, *, ignore_eos: bool = True) -> tuple[Request, "Queue[Token]"]:
-    """A greedy request, and the queue that its tokens come through."""
-    tokens: Queue[Token] = Queue()
-    return Request(tuple(prompt), limit, Sampling(temperature=0), ignore_eos=ignore_eos, emit=tokens.put), tokens
-
-
-def output(tokens: "Queue[Token]") -> list[Token]:
-    """All tokens of one request."""
-    made = [tokens.get(timeout=60)]
-    while made[-1].finish is None:
-        made.append(tokens.get(timeout=60))
-    return made
+def greedy(prompt: list[int], limit: int, *, ignore_eos: bool = True) -> Request:
+    """A request for the likeliest tokens."""
+    return Request(prompt=prompt, limit=limit, sampler=Sampler(temperature=0), ignore_eos=ignore_eos)

@@ -3,19 +3,20 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager, suppress
 from queue import Queue
 from typing import Any, NoReturn
 
 from transformers import MistralConfig, PreTrainedConfig
 
 from draftmark.embedded import tiny
-from draftmark.embedded.engine import Engine, Made, Request
-from draftmark.embedded.generation import Sampler
+from draftmark.embedded.engine import Engine, Request
+from draftmark.embedded.generation import Piece, Sampler, TextStream
 from draftmark.embedded.pool import Pool, probe
 
 WINDOW = 24
+TOKENIZER = tiny.tokenizer()
 
 
 def windowed() -> PreTrainedConfig:
@@ -44,20 +45,26 @@ class Driven:
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self.pool = engine.pool
         self._engine, self._loop = engine, loop
+        self._outputs: dict[int, Future[list[Piece]]] = {}
 
     def submit(self, *requests: Request) -> None:
         for request in requests:
-            self._loop.call_soon_threadsafe(self._engine.submit, request)
+            self._outputs[id(request)] = asyncio.run_coroutine_threadsafe(self._collect(request), self._loop)
+
+    async def _collect(self, request: Request) -> list[Piece]:
+        async with aclosing(self._engine.generate(request)) as pieces:
+            return [piece async for piece in pieces]
 
     def cancel(self, request: Request) -> None:
-        self._loop.call_soon_threadsafe(partial(self._engine.cancel, request, reason="cancelled"))
+        self._outputs[id(request)].cancel()
 
-    def output(self, request: Request) -> list[Made]:
-        """All tokens of one request."""
-        made: list[Made] = []
-        while not made or made[-1].finish is None:
-            made.append(asyncio.run_coroutine_threadsafe(request.made.get(), self._loop).result(60))
-        return made
+    def output(self, request: Request) -> list[Piece]:
+        """What a request gave, once it has ended."""
+        return self._outputs[id(request)].result(60)
+
+    def tokens(self, request: Request) -> list[int]:
+        """The tokens of its output."""
+        return [token for piece in self.output(request) for token in piece.tokens]
 
     def value(self, name: str, **labels: str) -> float:
         """A number of /metrics; 0 where it was never touched."""
@@ -94,4 +101,5 @@ def serving(
 
 def greedy(prompt: list[int], limit: int, *, ignore_eos: bool = True) -> Request:
     """A request for the likeliest tokens."""
-    return Request(prompt=prompt, limit=limit, sampler=Sampler(temperature=0), ignore_eos=ignore_eos)
+    text = TextStream(TOKENIZER)
+    return Request(prompt=prompt, limit=limit, sampler=Sampler(temperature=0), text=text, ignore_eos=ignore_eos)

@@ -73,15 +73,14 @@ def test_an_end_token_ends_it_unless_ignored(lively: dict[str, Any]) -> None:
     request = greedy([11] * 10, 20)
     with serving(lively["gqa"], tokens=100, chunk=32) as engine:
         engine.submit(request)
-        made = [made.token for made in engine.output(request)]
+        made = engine.tokens(request)
     ending = made[5]
     kept, ended = greedy([11] * 10, 20), greedy([11] * 10, 20, ignore_eos=False)
     with serving(lively["gqa"], tokens=100, chunk=32, end_tokens=(ending,)) as engine:
         engine.submit(kept, ended)
-        assert [made.token for made in engine.output(kept)] == made
-        last = engine.output(ended)
-    assert [token.token for token in last] == made[: made.index(ending) + 1]
-    assert last[-1].finish == "stop"
+        assert engine.tokens(kept) == made
+        assert engine.tokens(ended) == made[: made.index(ending) + 1]
+        assert engine.output(ended)[-1].finish == "stop"
 
 
 def test_what_was_done_is_counted(lively: dict[str, Any]) -> None:

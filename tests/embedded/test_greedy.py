@@ -45,7 +45,7 @@ def test_same_as_generate(
     sent = [greedy(prompt, limit) for prompt, limit in prompts]
     with serving(model, tokens=400, chunk=chunk, max_running=max_running) as engine:
         engine.submit(*sent)
-        made = [[made.token for made in engine.output(request)] for request in sent]
+        made = [engine.tokens(request) for request in sent]
     assert made == [generate(model, prompt, limit) for prompt, limit in prompts]
 
 
@@ -63,4 +63,4 @@ def test_the_window_is_passed_and_matters(lively: dict[str, Any]) -> None:
     request = greedy(changed, 12)
     with serving(model, tokens=400, chunk=10) as engine:
         engine.submit(request)
-        assert [made.token for made in engine.output(request)] == generate(model, prompt, 12)
+        assert engine.tokens(request) == generate(model, prompt, 12)

@@ -1,7 +1,7 @@
 """The HTTP interface: OpenAI's completions and chat, and what measuring needs besides."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from prometheus_client import generate_latest
@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from draftmark.embedded.engine import Engine, Request
 from draftmark.embedded.generation import Sampler, TextStream
-from draftmark.embedded.openai import ApiError, Body, Message, Piece, Reply, read_body
+from draftmark.embedded.openai import ApiError, Body, Message, Reply, read_body
 
 DEFAULT_OUTPUT: Final = 16
 """Tokens of a completion that names no number, as OpenAI has it; a chat may fill the context."""
@@ -118,10 +118,10 @@ class Api:
         limit = default if named is None else named
         self._check_size(len(prompt), limit)
         sampler = Sampler(temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, seed=body.seed)
-        request = Request(prompt=prompt, limit=limit, sampler=sampler, ignore_eos=body.ignore_eos)
         stops = [body.stop] if isinstance(body.stop, str) else body.stop
         text = TextStream(self._tokenizer, [stop for stop in stops if stop])
-        reply, pieces = Reply(self._name, prompt, body, chat=chat), self._pieces(request, text)
+        request = Request(prompt=prompt, limit=limit, sampler=sampler, text=text, ignore_eos=body.ignore_eos)
+        reply, pieces = Reply(self._name, prompt, body, chat=chat), self.engine.generate(request)
         if body.stream:
             return StreamingResponse(reply.events(pieces), media_type="text/event-stream")
         return await _unless_gone(http, reply.whole(pieces))
@@ -137,19 +137,6 @@ class Api:
             raise ApiError(400, cause, code="context_length_exceeded")
         if prompt + limit > engine.pool.tokens:
             raise ApiError(400, f"{asked}, beyond the pool of {engine.pool.tokens} tokens", code="pool_exceeded")
-
-    async def _pieces(self, request: Request, text: TextStream) -> AsyncGenerator[Piece, None]:
-        """One piece a token, as the engine makes them; closing it takes the request back."""
-        self.engine.submit(request)
-        finish = None
-        try:
-            while finish is None:
-                made = await request.made.get()
-                part = text.feed(made.token, last=made.finish is not None)
-                finish = "stop" if text.stopped else made.finish
-                yield Piece([made.token], part, finish)
-        finally:
-            self.engine.cancel(request, reason="stop" if text.stopped else "cancelled")
 
 
 async def _unless_gone(http: HttpRequest, answer: Coroutine[Any, Any, Response]) -> Response:

@@ -8,48 +8,35 @@ The event loop keeps all this; torch alone runs on a thread of its own, so that 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
 import msgspec
 import torch
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from transformers import Cache, PreTrainedModel
 
-from draftmark.embedded.generation import Sampler
+from draftmark.embedded.generation import Piece, Sampler, TextStream
 from draftmark.embedded.pool import Pool, Slab
 
 log: Final = logging.getLogger("draftmark.embedded")
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
 THREAD: Final = ThreadPoolExecutor(max_workers=1)
-"""Always the same thread, since torch starts workers of its own for each that calls it."""
-
-Result = TypeVar("Result")
-
-
-async def on_thread(call: Callable[..., Result], *arguments: Any) -> Result:
-    """What `call` gives on torch's thread."""
-    return await asyncio.get_running_loop().run_in_executor(THREAD, call, *arguments)
-
-
-class Made(msgspec.Struct):
-    """One token of output, and why the output ended, on the last."""
-
-    token: int
-    finish: str | None
+"""Where torch runs: always the same thread, since torch starts workers of its own for each that calls it."""
 
 
 class Request(msgspec.Struct, kw_only=True, eq=False):
-    """One request and how far it is; its output comes through `made`."""
+    """One request and how far it is."""
 
     prompt: list[int]
     limit: int
     sampler: Sampler
+    text: TextStream
     ignore_eos: bool
-    made: asyncio.Queue[Made] = msgspec.field(default_factory=asyncio.Queue)
+    pieces: asyncio.Queue[Piece] = msgspec.field(default_factory=asyncio.Queue)
     number: int = 0
     arrived: float = msgspec.field(default_factory=time.monotonic)
     output: list[int] = []
@@ -89,17 +76,19 @@ class Engine:
         """Most tokens, prompt and output together, of one request."""
         return min(self.context, self.pool.tokens)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request; prompt and limit must be within `limit`."""
+    async def generate(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """One piece a token; closing it takes the request back. Prompt and limit must be within `limit`."""
         self._count += 1
         request.number = self._count
         self._waiting.append(request)
         self._changed.set()
-
-    def cancel(self, request: Request, *, reason: str) -> None:
-        """Take no more turns for a request; one that has ended already is left as it is."""
-        request.ended = request.ended or reason
-        self._changed.set()
+        try:
+            while (piece := await request.pieces.get()).finish is None:
+                yield piece
+            yield piece
+        finally:
+            request.ended = request.ended or "cancelled"
+            self._changed.set()
 
     async def serve(self) -> NoReturn:
         """Take turns for ever."""
@@ -110,7 +99,7 @@ class Engine:
             decoding = [request for request in self._running if request.output]
             for request in (*prefilling[:1], *decoding):
                 if not request.ended:
-                    token = await on_thread(self._advance, request)
+                    token = await asyncio.get_running_loop().run_in_executor(THREAD, self._advance, request)
                     self.activity = "idle"
                     if token is not None:
                         self._take(request, token)
@@ -162,16 +151,18 @@ class Engine:
         return logits[0, -1]
 
     def _take(self, request: Request, token: int) -> None:
-        """One more token of output, the last where it ends the text or reaches the limit."""
+        """One more token of output, the last where it or a stop string ends the text, or it reaches the limit."""
         if not request.output:
             self._prompt.inc(len(request.prompt))
             self._ttft.observe(time.monotonic() - request.arrived)
         request.output.append(token)
         self._generated.inc()
         ends = token in self._end_tokens and not request.ignore_eos
-        finish = "stop" if ends else "length" if len(request.output) == request.limit else None
+        full = len(request.output) == request.limit
+        text = request.text.feed(token, last=ends or full)
+        finish = "stop" if ends or request.text.stopped else "length" if full else None
         request.ended = request.ended or finish
-        request.made.put_nowait(Made(token, finish))
+        request.pieces.put_nowait(Piece([token], text, finish))
 
     @torch.inference_mode()
     def warm_up(self) -> None:

@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import torch
 from transformers import PreTrainedTokenizerBase
 
 REPLACEMENT: Final = "�"
 """What a tokenizer decodes an unfinished UTF-8 sequence to."""
+
+
+class Piece(msgspec.Struct):
+    """What one token gave, or several: text that may be sent, and why the output ended, where it did."""
+
+    tokens: list[int]
+    text: str
+    finish: str | None
 
 
 class Sampler:
@@ -67,5 +76,5 @@ class TextStream:
         if found:
             return min(found)
         size = len(self._held)
-        ends = ((place, self._held[place:]) for place in range(0 if not last else size, size))
-        return next((place for place, end in ends if any(text.startswith(end) for text in self._stops)), size)
+        begun = [place for place in range(size) if any(text.startswith(self._held[place:]) for text in self._stops)]
+        return begun[0] if begun and not last else size

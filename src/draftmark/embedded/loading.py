@@ -89,7 +89,8 @@ def load(options: Options, config: PreTrainedConfig, info: dict[str, Any], phase
         engine.warm_up()
         peak = memory.peak()
         facts |= {"activations": None if peak is None else peak - held}
-    info |= {"context_length": context, "chunk": options.chunk, "max_running": options.max_running, "dtype": dtype}
+    info = {**info, "context_length": context, "chunk": options.chunk, "max_running": options.max_running}
+    info |= {"dtype": dtype, "mem_fraction": None if options.pool_tokens else fraction, "weight_bytes": weights}
     info |= {"pool_tokens": tokens, "pool_bytes": pool.bytes, "bytes_per_token": token_bytes(layers)}
-    info |= {"mem_fraction": None if options.pool_tokens else fraction, "weight_bytes": weights, "prefix_cache": False}
+    info |= {"prefix_cache": False}
     return Api(engine, tokenizer, info)

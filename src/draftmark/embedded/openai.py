@@ -10,6 +10,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from draftmark.embedded.generation import Piece
+
 NEUTRAL: Final[dict[str, object]] = {
     **dict.fromkeys(("n", "best_of", "repetition_penalty"), 1),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens", "top_logprobs"), 0),
@@ -104,14 +106,6 @@ def read_body(raw: bytes) -> Body:
         return msgspec.convert(fields, Body)
     except msgspec.ValidationError as error:
         raise ApiError(422, str(error)) from error
-
-
-class Piece(msgspec.Struct):
-    """What one token gave, or all of them: text that may be sent, and why the output ended, where it did."""
-
-    tokens: list[int]
-    text: str
-    finish: str | None
 
 
 class Reply:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from draftmark import __version__
 from draftmark.embedded import checkpoint
 from draftmark.embedded.api import Api
-from draftmark.embedded.engine import Engine, on_thread
+from draftmark.embedded.engine import THREAD, Engine
 from draftmark.embedded.loading import Phases, load
 from draftmark.embedded.openai import ApiError
 from draftmark.embedded.options import Options, parse
@@ -136,7 +136,7 @@ class Server:
 
     async def _serve(self, load: Callable[[], Api], *, url: str) -> None:
         try:
-            api = await on_thread(load)
+            api = await asyncio.get_running_loop().run_in_executor(THREAD, load)
             with self.phases.phase("ready") as facts:
                 self._engine, self._application = api.engine, api.application()
                 facts |= {"context": api.engine.context}

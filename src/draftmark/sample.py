@@ -37,10 +37,13 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     answer_at: Seconds | None = None
     """First chunk of the answer after reasoning, after sending; None where no reasoning was streamed apart."""
 
+    decode_only: bool = False
+    """Times begin with decoding from a filled cache: there was no first token to wait for."""
+
     @property
     def ttft(self) -> Seconds | None:
         """Time to first token, from sending; None where nothing came."""
-        return self.arrivals[0].at if self.arrivals else None
+        return self.arrivals[0].at if self.arrivals and not self.decode_only else None
 
     @property
     def ttft_due(self) -> Seconds | None:

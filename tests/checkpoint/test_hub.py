@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +29,13 @@ except BadInput as error:
 
 
 @contextmanager
-def hub(files: dict[str, bytes], *, code: int = 404, reason: str = "EntryNotFound") -> Iterator[str]:
-    """A server that has `files` of one repository and refuses everything else as the Hub words it."""
+def hub(
+    files: dict[str, bytes], served: list[tuple[str, str]], *, code: int = 404, reason: str = "EntryNotFound"
+) -> Iterator[str]:
+    """A server that has `files` of one repository and refuses everything else as the Hub words it.
+
+    `served` takes the names of files that were asked for, with the ranges.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self, *, body: bool) -> None:
@@ -41,7 +47,12 @@ def hub(files: dict[str, bytes], *, code: int = 404, reason: str = "EntryNotFoun
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            self.send_response(200)
+            asked = self.headers.get("Range", "")
+            served.append((self.path.rsplit("/", 1)[-1], asked))
+            if asked.startswith("bytes="):
+                first, last = asked.removeprefix("bytes=").split("-")
+                content = content[int(first) : int(last) + 1]
+            self.send_response(206 if asked else 200)
             self.send_header("X-Repo-Commit", COMMIT)
             self.send_header("ETag", '"1"')
             self.send_header("Content-Length", str(len(content)))
@@ -87,7 +98,7 @@ def load(url: str, home: Path) -> str:
     ],
 )
 def test_refusals_are_told_apart(tmp_path: Path, code: int, reason: str, message: str) -> None:
-    with hub({}, code=code, reason=reason) as url:
+    with hub({}, [], code=code, reason=reason) as url:
         assert message in load(url, tmp_path)
 
 
@@ -99,5 +110,29 @@ def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_repository_without_tensor_files_is_worked_out_from_its_config(tmp_path: Path) -> None:
     config = json.dumps(rows()["Qwen/Qwen3-0.6B"]["config"]).encode()
-    with hub({"config.json": config}) as url:
+    with hub({"config.json": config}, []) as url:
         assert load(url, tmp_path) == f"{COMMIT} False 28"
+
+
+def test_headers_are_read_by_range_and_kept(tmp_path: Path) -> None:
+    config = json.dumps(rows()["Qwen/Qwen3-0.6B"]["config"]).encode()
+    header = json.dumps(
+        {
+            "model.embed_tokens.weight": {"dtype": "BF16", "shape": [151936, 1024], "data_offsets": [0, 311164928]},
+            "model.layers.0.mlp.up_proj.weight": {
+                "dtype": "BF16",
+                "shape": [3072, 1024],
+                "data_offsets": [311164928, 317456384],
+            },
+        }
+    ).encode()
+    weights = struct.pack("<Q", len(header)) + header + bytes(1 << 20)
+    served: list[tuple[str, str]] = []
+    with hub({"config.json": config, "model.safetensors": weights}, served) as url:
+        assert load(url, tmp_path) == f"{COMMIT} True 28"
+        asked = [ranged for name, ranged in served if name == "model.safetensors" and ranged]
+        assert asked == ["bytes=0-100000"]
+        served.clear()
+        assert load(url, tmp_path) == f"{COMMIT} True 28"
+        assert [ranged for name, ranged in served if name == "model.safetensors" and ranged] == []
+    assert load("http://127.0.0.1:9", tmp_path) == f"{COMMIT} True 28"

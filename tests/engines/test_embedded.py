@@ -38,6 +38,7 @@ def test_a_log_from_start_to_end() -> None:
     observations, phases = read("ready.log")
     assert phases == ["init", "weights", "pool", "warm-up", "ready", "stopping"]
     assert values(observations, "init") == {
+        "start": "draftmark.embedded",
         "version": "0.1.0",
         "model": "/models/tiny/gqa",
         "device": "cpu",

@@ -42,6 +42,10 @@ def test_two_points_give_a_line_without_an_interval_and_one_gives_none() -> None
     assert fit_line([5.0, 5.0], [1.0, 1.1]) is None
 
 
+def test_a_prefill_that_gets_cheaper_is_noise_and_no_curve() -> None:
+    assert fit_parabola([1000, 2000, 4000], [1.0, 1.6, 2.2]) is None
+
+
 def test_the_published_prefill_rows_extrapolate_to_over_five_minutes() -> None:
     """Kimi K2.6 on 8 RTX PRO 6000: TTFT 0.46 / 4.29 / 17.55 s at 1,427 / 11,402 / 31,952 tokens."""
     curve = fit_parabola([1427, 11402, 31952], [0.46, 4.29, 17.55])

@@ -9,6 +9,7 @@ import pytest
 from draftmark.checkpoint.files import Files
 from draftmark.checkpoint.load import read_model
 from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import plan
@@ -130,3 +131,18 @@ def test_a_request_that_does_not_fit_is_a_risk_of_the_pool() -> None:
     risk = next(risk for risk in greedy.risks if risk.phase == "pool")
     assert risk.probability > 0.99
     assert "raise the utilization" in risk.why
+
+
+def test_plain_weights_are_held_in_the_served_dtype() -> None:
+    model = start_model("meta-llama/Llama-3.1-8B-Instruct")
+    wanted = Configuration(engine="vllm", model="m", version="0.19.0")
+    half = plan(model, wanted, parse_machine("h100"))
+    wide = plan(model, msgspec.structs.replace(wanted, dtype="float32"), parse_machine("h100"))
+    narrow, broad = half.ledgers[0].amount("weights"), wide.ledgers[0].amount("weights")
+    assert narrow is not None
+    assert broad is not None
+    assert broad == pytest.approx(2 * narrow, rel=0.01)
+    small = plan(model, msgspec.structs.replace(wanted, quantization="fp8"), parse_machine("h100"))
+    assert small.ledgers[0].amount("weights") == pytest.approx(8.49 * GIB, rel=0.01)  # as a public start printed
+    with pytest.raises(BadInput, match="unknown quantization 'bits'"):
+        plan(model, msgspec.structs.replace(wanted, quantization="bits"), parse_machine("h100"))

@@ -29,7 +29,9 @@ run)
     setsid "$@" &
     echo $! > "$id_file"
     wait $! ;;
-stop) kill -TERM -- "-$4" ;;
+stop)
+    kill -TERM -- "-$4"
+    while kill -0 -- "-$4" 2> /dev/null; do sleep 0.05; done ;;
 esac
 """
 SSH = """#!/bin/bash

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,7 @@ def test_samples_are_kept_to_the_bit(
 
 WRITER = """
 import sys
+import time
 from pathlib import Path
 from draftmark.store import Store
 from tests.store.test_store import HERE, sample
@@ -200,6 +202,25 @@ def test_two_processes_write_one_file(tmp_path: Path) -> None:
     with Store(tmp_path / "d.db") as one, Store(tmp_path / "d.db") as two:
         runs = [store.begin_run("sweep", [], HERE) for store in (one, two, one)]
         assert [record.id for record in two.runs()] == runs
+
+
+def test_the_engine_behind_an_address_is_found_while_it_runs(tmp_path: Path) -> None:
+    url, configuration = "http://127.0.0.1:8000", Configuration(engine="embedded", model="m")
+    with Store(tmp_path / "d.db") as store:
+        serving = store.begin_run("serve", [], HERE)
+        trial = store.begin_trial(serving, configuration, HERE)
+        assert store.trial_at(url, time.time()) is None
+        store.set_handle(trial, Handle(url=url))
+        found = store.trial_at(url, time.time())
+        assert found is not None
+        assert found.id == trial
+        assert store.trial_at("http://127.0.0.1:8001", time.time()) is None
+        sweeping = store.begin_run("sweep", [], HERE)
+        point = store.begin_point(sweeping, asked=1, output=1, concurrency=1, mode="cold", trial=trial)
+        store.end_point(point)
+        assert [kept.id for kept in store.export(sweeping).trials] == [trial]
+        store.end_trial(trial)
+        assert store.trial_at(url, time.time() + 1) is None
 
 
 def test_no_run_is_said(tmp_path: Path) -> None:

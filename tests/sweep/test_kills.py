@@ -23,6 +23,8 @@ OPTIONS = Options(warm_up=0, repeats=2, most_repeats=2, output=Tokens(16))
 SETUP = Setup(pace=Pace(first=0.03, step=0.002))
 """A sweep takes about half a second."""
 KILLS = 20
+pytestmark = pytest.mark.engine
+"""Forty servers and clients are started: too slow for the unit tests."""
 
 
 def resumed_soundly(path: Path, run: int, server: GroundTruth) -> None:

@@ -325,6 +325,8 @@ ARCHITECTURES: Final[dict[str, Builder]] = {
             "KimiK25ForConditionalGeneration",
             "KimiVLForConditionalGeneration",
             "Glm4MoeLiteForCausalLM",
+            "DeepseekV3ForCausalLMNextN",
+            "Eagle3DeepseekV2ForCausalLM",
         ),
         latent,
     ),

@@ -43,12 +43,18 @@ def _config(repo: str, revision: str | None) -> tuple[dict[str, Any], str]:
 
 
 def _modelopt(repo: str, revision: str | None) -> dict[str, Any] | None:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
 
+    name = "hf_quant_config.json"
     try:
-        return read_json(Path(hf_hub_download(repo, "hf_quant_config.json", revision=revision)))
+        return read_json(Path(hf_hub_download(repo, name, revision=revision)))
     except RemoteEntryNotFoundError:
+        return None
+    except LocalEntryNotFoundError:
+        # Offline, the cache remembers by an object of its own that the file does not exist.
+        if try_to_load_from_cache(repo, name, revision=revision) is None:
+            raise
         return None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import demo, explain, plan, report, runs, selftest, serve, stop, sweep
+from draftmark.cli import demo, diagnose, explain, import_, inspect, plan, report, runs, selftest, serve, stop, sweep
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -22,12 +22,15 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(serve.serve)
 app.command()(stop.stop)
+app.command()(diagnose.diagnose)
+app.command()(inspect.inspect)
 app.command()(sweep.sweep)
 app.command()(explain.explain)
 app.command()(report.report)
 app.command()(runs.runs)
 app.command()(runs.export)
 app.command()(selftest.selftest)
+app.command("import")(import_.import_)
 app.command()(demo.demo)
 
 

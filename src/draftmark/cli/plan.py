@@ -1,17 +1,18 @@
 """`draftmark plan`: predict memory before anything is rented or started."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from draftmark.cli.options import JsonOption, show, show_json
+from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
 
 if TYPE_CHECKING:
     from draftmark.configuration import Configuration, EngineName
-    from draftmark.engines.adapter import Pasted
+    from draftmark.engines.adapter import Command, Pasted
     from draftmark.hardware import Machine
     from draftmark.model import Model
-    from draftmark.planner import Plan
+    from draftmark.planner import Past, Plan, Solution, Target
     from draftmark.units import Bytes, Tokens
 
 
@@ -45,13 +46,22 @@ def plan(
     chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
     max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
     max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="N", help="Target: tokens of context, like 200k; solves for the flags.")
+    ] = None,
+    output: Annotated[str, typer.Option(metavar="N", help="Target: tokens of output.")] = "0",
+    concurrency: Annotated[int, typer.Option(min=1, help="Target: requests at once.")] = 1,
     draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The draft model; its config is read.")] = None,
     revision: Annotated[str | None, typer.Option(help="Revision of the repository.")] = None,
+    store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Predict what an engine will make of a model and its GPUs: ledger, pool, what fits, what may fail."""
+    """Predict an engine's memory and pool on given GPUs; with --context, find the flags that reach a target."""
     from draftmark.configuration import Configuration, Parallel
+    from draftmark.planner import Target
     from draftmark.report.plan import plan as render
+    from draftmark.report.solve import solve as render_solution
+    from draftmark.units import Tokens
 
     if command or (model is not None and is_command(model)):
         pasted = read_command((*([model] if model else []), *(command or [])), engine_version)
@@ -71,17 +81,91 @@ def plan(
             flags=("--memory", memory) if memory else (),
         )
         pasted = as_pasted(wanted)
-    found = predict(pasted, gpu=gpu, device=device, draft=draft, revision=revision)
+    ready = gather(pasted, gpu=gpu, device=device, draft=draft, revision=revision, history=learned_from(store))
+    wanted_context = tokens("--context", context)
+    if wanted_context is not None:
+        target = Target(context=wanted_context, output=tokens("--output", output) or Tokens(0), concurrency=concurrency)
+        solution = ready.solve(target)
+        if json:
+            show_json(solution)
+        else:
+            show(*render_solution(solution, launch(solution)))
+        if solution.first is None:
+            raise typer.Exit(1)
+        return
+    found = ready.plan()
     if json:
         show_json(found)
     else:
         show(*render(found))
 
 
-def predict(
-    pasted: "Pasted", *, gpu: str | None, device: str | None, draft: str | None, revision: str | None
-) -> "Plan":
-    """Load what the configuration names, and plan it.
+class Ready(NamedTuple):
+    """Everything a plan needs, loaded."""
+
+    model: "Model"
+    draft: "Model | None"
+    configuration: "Configuration"
+    machine: "Machine"
+    free: "Bytes | None"
+    history: "tuple[Past, ...]"
+    not_understood: tuple[str, ...]
+
+    def plan(self) -> "Plan":
+        """The prediction."""
+        import msgspec
+
+        from draftmark.planner import plan as make_plan
+
+        found = make_plan(
+            self.model, self.configuration, self.machine, free=self.free, draft=self.draft, history=self.history
+        )
+        return msgspec.structs.replace(found, not_understood=self.not_understood)
+
+    def solve(self, target: "Target") -> "Solution":
+        """Flags that reach a target."""
+        import msgspec
+
+        from draftmark.planner import solve
+
+        found = solve(
+            self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
+        )
+        asked = msgspec.structs.replace(found.asked, not_understood=self.not_understood)
+        return msgspec.structs.replace(found, asked=asked)
+
+
+def learned_from(store: Path | None) -> "tuple[Past, ...]":
+    """Past starts in the store; none where there is no store yet."""
+    from draftmark.planner.history import past_starts
+    from draftmark.store import default_path
+
+    if not (store or default_path()).is_file():
+        return ()
+    with open_store(store) as opened:
+        return past_starts(opened)
+
+
+def launch(solution: "Solution") -> "Command | None":
+    """The command line of the configuration to launch first; None where nothing reaches the target."""
+    from draftmark.engines.known import adapter
+
+    first = solution.first
+    if first is None:
+        return None
+    return adapter(first.asked.engine).command(first.asked, python="python", host="0.0.0.0", port=30000)
+
+
+def gather(
+    pasted: "Pasted",
+    *,
+    gpu: str | None,
+    device: str | None,
+    draft: str | None,
+    revision: str | None,
+    history: "tuple[Past, ...]",
+) -> Ready:
+    """Load what the configuration names.
 
     Raises:
         BadInput: something that it names cannot be had.
@@ -90,7 +174,6 @@ def predict(
 
     from draftmark.checkpoint.load import load_model
     from draftmark.errors import BadInput
-    from draftmark.planner import plan as make_plan
 
     wanted = pasted.configuration
     if not wanted.model:
@@ -98,9 +181,15 @@ def predict(
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
     model = load_model(wanted.model, revision=revision)
-    drafted = load_draft(wanted, draft, model)
-    found = make_plan(model, wanted, machine, free=free, draft=drafted)
-    return msgspec.structs.replace(found, not_understood=pasted.not_understood)
+    return Ready(
+        model=model,
+        draft=load_draft(wanted, draft, model),
+        configuration=wanted,
+        machine=machine,
+        free=free,
+        history=history,
+        not_understood=pasted.not_understood,
+    )
 
 
 def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "Model | None":

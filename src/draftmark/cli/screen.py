@@ -42,6 +42,12 @@ class Screen:
 
             self._status.update(escape(text[: self._console.width - 4]))
 
+    def rest(self) -> None:
+        """The start is over: only lines that stay from here on."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
     def say(self, line: str) -> None:
         """One line that stays."""
         self._console.print(line, markup=False, soft_wrap=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from draftmark.configuration import Configuration, EngineName
+    from draftmark.finding import Finding
     from draftmark.planner import Plan
     from draftmark.serve import Place, Server
     from draftmark.store import Store
@@ -77,8 +78,10 @@ def serve(
 
     if attach is not None:
         with Screen() as screen, supervise.interruptible(), supervise.attach(attach, progress=screen) as server:
+            screen.rest()
             _show_ready(server, json=json)
-            _raise_death(server, _watch(server, screen), json=json)
+            died = _watch(server, screen)
+            _raise_death(server, died, supervise.findings(server.log_path, server.configuration), json=json)
     if model is None:
         raise BadInput("no model given", place="MODEL", remedy="name a folder or a repository id")
     configuration = Configuration(
@@ -95,7 +98,7 @@ def serve(
         environment=tuple(_variable(text) for text in env or ()),
     )
     place = supervise.Place(python=python, launcher=supervise.parse_launcher(launcher), host=host, port=port, logs=logs)
-    with open_store(store) as opened, Screen() as screen, supervise.interruptible():
+    with open_store(store) as opened, Screen() as screen, supervise.interruptible(), _farewell(screen):
         _serve(opened, screen, configuration, place, timeout, gpu, detach=detach, json=json)
 
 
@@ -127,15 +130,30 @@ def _serve(
                 screen,
             )
         except supervise.StartFailed as failure:
-            _show_trial(failure.trial, json=json)
+            _show_trial(failure.trial, kept.findings, json=json)
             raise
+        screen.rest()
         _show_ready(server, json=json)
         if detach:
             server.detach()
             return
         died = _watch(server, screen)
         kept.died(died)
-        _raise_death(server, died, json=json)
+        _raise_death(server, died, kept.findings, json=json)
+
+
+@contextmanager
+def _farewell(screen: Screen) -> "Iterator[None]":
+    """Say what an interrupt did; a terminal that is gone is told nothing."""
+    from draftmark.serve import HungUp
+
+    try:
+        yield
+    except HungUp:
+        raise
+    except KeyboardInterrupt:
+        screen.say("interrupted: the engine is stopped, its log and the trial are kept")
+        raise
 
 
 @contextmanager
@@ -162,18 +180,19 @@ def _show_ready(server: "Server", *, json: bool) -> None:
     from draftmark.report.serve import ready
 
     if server.outcome is not None:
-        _show_trial(server.trial(server.outcome), json=json)
+        _show_trial(server.trial(server.outcome), (), json=json)
     if not json:
         show(ready(server.record))
 
 
-def _show_trial(kept: "Trial", *, json: bool) -> None:
+def _show_trial(kept: "Trial", found: "tuple[Finding, ...]", *, json: bool) -> None:
+    from draftmark.report.findings import findings
     from draftmark.report.serve import trial
 
     if json:
-        show_json(kept)
+        show_json({"trial": kept, "findings": found})
     else:
-        show(trial(kept))
+        show(trial(kept), findings(found))
 
 
 def _watch(server: "Server", screen: Screen) -> "Outcome":
@@ -195,10 +214,10 @@ def _watch(server: "Server", screen: Screen) -> "Outcome":
     return died
 
 
-def _raise_death(server: "Server", died: "Outcome", *, json: bool) -> None:
+def _raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> None:
     from draftmark.errors import EngineFailed
 
-    _show_trial(server.trial(died), json=json)
+    _show_trial(server.trial(died), found, json=json)
     raise EngineFailed(
         "the engine died while it served", place=server.log_path, remedy=f"`draftmark diagnose {server.log_path}`"
     )
@@ -233,13 +252,16 @@ def _device(engine: str) -> Literal["cpu", "cuda"]:
 def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "Plan | None":
     """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
     from draftmark.checkpoint.load import load_model
+    from draftmark.engines import known
     from draftmark.errors import BadInput
     from draftmark.planner import plan
     from draftmark.report.serve import pools
 
     try:
         machine, free, _ = where(gpu, configuration.device, configuration.engine)
-        found = plan(load_model(configuration.model), configuration, machine, free=free)
+        command = known.adapter(configuration.engine).command(configuration, python="python", host="", port=0)
+        whole = known.adapter(configuration.engine).parse_command(command.argv, command.environment).configuration
+        found = plan(load_model(configuration.model), whole, machine, free=free)
     except BadInput as error:
         screen.say(f"note: no prediction: {error}")
         return None

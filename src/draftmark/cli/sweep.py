@@ -1,6 +1,7 @@
 """`draftmark sweep`: measure a running server at each depth."""
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +10,9 @@ import typer
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from draftmark.diagnose import Diagnosis
     from draftmark.sample import Point
     from draftmark.store import Store
     from draftmark.sweep import Event, Options, Sweep
@@ -73,6 +77,12 @@ def sweep(
         bool, typer.Option("--sanity", help="Also ask for a planted fact at each depth.", rich_help_panel=_MEASURE)
     ] = False,
     stall: Annotated[float, typer.Option(help="Seconds that a stream may pause.", rich_help_panel=_MEASURE)] = 60.0,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="The engine's log, to say why it died. Known where draftmark started it.", show_default=False
+        ),
+    ] = None,
     resume: Annotated[
         int | None, typer.Option(help="Go on with this run: what it finished is not measured again.", metavar="RUN")
     ] = None,
@@ -107,27 +117,40 @@ def sweep(
         insecure=insecure,
     )
     with open_store(store) as opened:
-        _run(opened, url, _tokens(depths, "--depths"), options, resume=resume, json=json)
+        _run(opened, url, _tokens(depths, "--depths"), options, log=log, resume=resume, json=json)
 
 
 def _run(
-    store: "Store", url: str, depths: tuple[int, ...], options: "Options", *, resume: int | None, json: bool
+    store: "Store",
+    url: str,
+    depths: tuple[int, ...],
+    options: "Options",
+    *,
+    log: Path | None,
+    resume: int | None,
+    json: bool,
 ) -> None:
     """Sweep into the store; whatever ends it, what was measured is kept and shown."""
     from draftmark.errors import EngineFailed
-    from draftmark.sweep.session import Session, run_sweep
+    from draftmark.sweep.session import Session, run_sweep, why_lost
 
     session = Session(store=store, arguments=tuple(sys.argv[1:]), resume=resume)
-    progress = _quiet if json else _Progress()
     try:
-        result = run_sweep(url, depths, options, session=session, on_event=progress)
-    except BaseException:
-        if isinstance(progress, _Progress):
-            progress.close()
+        with _progress(shown=not json) as progress:
+            result = run_sweep(url, depths, options, session=session, on_event=progress)
+    except KeyboardInterrupt:
+        if session.run is not None:
+            print(f"interrupted: finished points are kept; go on with --resume {session.run}", file=sys.stderr)
         raise
-    if isinstance(progress, _Progress):
-        progress.close()
-    _show(result, run=session.run, json=json)
+    diagnosis = None
+    if result.stopped is not None and session.run is not None:
+        engine = session.engine
+        if log is None and engine is not None and engine.log is not None:
+            log = Path(engine.log)
+        diagnosis = why_lost(log, engine.configuration if engine else None) if log else None
+        if diagnosis is not None:
+            store.add_findings(session.run, diagnosis.findings, trial=session.trial)
+    _show(result, diagnosis, run=session.run, json=json)
     if result.stopped is not None:
         raise EngineFailed(
             f"the sweep stopped: {result.stopped}",
@@ -136,7 +159,7 @@ def _run(
         )
 
 
-def _show(result: "Sweep", *, run: int | None, json: bool) -> None:
+def _show(result: "Sweep", diagnosis: "Diagnosis | None", *, run: int | None, json: bool) -> None:
     if json:
         from draftmark.physics.figures import figures
 
@@ -147,16 +170,35 @@ def _show(result: "Sweep", *, run: int | None, json: bool) -> None:
                 "server": result.state,
                 "dialect": result.dialect,
                 "seed": result.seed,
+                "overhead": result.overhead,
                 "points": rows,
                 "refusals": result.refusals,
                 "stopped": result.stopped,
+                "diagnosis": diagnosis,
             }
         )
         return
     from draftmark.report.sweep import sweep as table
 
     show(table(result))
+    if diagnosis is not None:
+        from draftmark.report.diagnose import diagnosis as findings
+
+        show(findings(diagnosis))
     show(f"Run {run} is kept; `draftmark explain` says why decode costs what it costs.")
+
+
+@contextmanager
+def _progress(*, shown: bool) -> "Iterator[Callable[[Event], None]]":
+    """Where events go: to a growing table or lines on standard error, or nowhere."""
+    if not shown:
+        yield lambda _: None
+        return
+    progress = _Progress()
+    try:
+        yield progress
+    finally:
+        progress.close()
 
 
 class _Progress:
@@ -194,10 +236,6 @@ class _Progress:
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._live.stop()
-
-
-def _quiet(event: "Event") -> None:
-    """No progress."""
 
 
 def _tokens(text: str, flag: str) -> tuple[int, ...]:

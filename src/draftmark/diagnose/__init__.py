@@ -1,1 +1,5 @@
 """Why an engine died, from its log."""
+
+from draftmark.diagnose.diagnosis import CODES, Diagnosis, diagnose
+
+__all__ = ["CODES", "Diagnosis", "diagnose"]

@@ -22,7 +22,7 @@ _PATTERNS: Final = tuple((quantity, re.compile(pattern)) for quantity, pattern i
 _DEVICE: Final = re.compile(r"\. (?:GPU|XPU) (\d+) has a total capacity|\((?:GPU|NPU) (\d+);|OOM on device (\d+)")
 
 _RAISED: Final = re.compile(
-    r"(?:CUDA|HIP|XPU|NPU|GPU) out of memory\. Tried to allocate"
+    r"(?:CUDA|HIP|XPU|NPU|GPU) out of memory\. Tried to allocate|\bOutOfMemoryError: "
     r"|DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate"
     r"|memory allocation failed with OOM on device"
 )

@@ -10,7 +10,12 @@ FACT: Final = re.compile(r"(\w+)=('[^']*'|\S+)")
 FAILED: Final = re.compile(r"the engine failed in phase=(\S+)")
 
 STATED: Final[dict[str, dict[str, tuple[str, Unit]]]] = {
-    "start": {"version": ("version", "text"), "model": ("model", "text"), "device": ("device", "text")},
+    "start": {
+        "engine": ("start", "text"),
+        "version": ("version", "text"),
+        "model": ("model", "text"),
+        "device": ("device", "text"),
+    },
     "init": {"capacity": ("capacity", "bytes"), "free_at_init": ("free", "bytes")},
     "weights": {"bytes": ("weights", "bytes"), "dtype": ("dtype", "text"), "free": ("free", "bytes")},
     "pool": {

@@ -85,6 +85,11 @@ def speaks_of_memory(line: str) -> bool:
     return bool(_SIZE.search(line))
 
 
+def as_unit(text: str, unit: Unit) -> float | int | str:
+    """A word of a log in the base unit that it is already in."""
+    return _value(text, unit, 1)
+
+
 def _value(text: str, unit: Unit, scale: int) -> float | int | str:
     if unit == "text":
         return text

@@ -209,13 +209,16 @@ class SglangReader:
             self._pools_made.add(rank)
 
     def _arguments(self, line: str, source: Source) -> tuple[Observation, ...]:
-        stated: dict[str, tuple[float | int | str, Unit]] = {"start": ("sglang", "text")}
+        """The arguments that matter; each quotes its own part of the line, which has thousands of characters."""
+        seen = [*rules.observe({"start": ("sglang", "text")}, source, None, "init")]
         for quantity, unit, field in _ARGUMENTS:
-            if value := re.search(rf"\b{field}['\"]?[=:] ?(?:'([^']*)'|([^,)}}]+))", line):
-                text = value.group(1) or value.group(2) or ""
-                if text not in {"None", ""}:
-                    stated[quantity] = (text if unit == "text" else float(text) if unit == "ratio" else int(text), unit)
-        return rules.observe(stated, source, None, "init")
+            found = re.search(rf"\b{field}['\"]?[=:] ?(?:'([^']*)'|([^,)}}]+))", line)
+            text = (found.group(1) or found.group(2)) if found is not None else None
+            if found is None or text in {None, "None", ""}:
+                continue
+            part = Source(place=source.place, line=source.line, text=found.group())
+            seen += rules.observe({quantity: (rules.as_unit(text, unit), unit)}, part, None, "init")
+        return tuple(seen)
 
     def _unknown(self, line: str, source: Source) -> tuple[Observation, ...]:
         if self._served or not _STAMP.search(line) or not rules.speaks_of_memory(line):

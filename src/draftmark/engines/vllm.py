@@ -90,6 +90,7 @@ class Vllm:
             version=_version(version.content) if version.status_code == httpx.codes.OK else None,
             models=(card.id,),
             context=None if card.max_model_len is None else Tokens(card.max_model_len),
+            pool_tokens=None if found.tokens is None else Tokens(found.tokens),
             page=None if found.page is None else Tokens(found.page),
             started=found.started,
             token_ids=True,
@@ -117,6 +118,7 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     page: int | None = None
     blocks: int | None = None
+    tokens: int | None = None
     memory_fraction: float | None = None
     started: float | None = None
 
@@ -165,6 +167,7 @@ def _metrics(text: str) -> _Metrics:
     return _Metrics(
         page=_whole(labels.get("block_size")),
         blocks=_whole(labels.get("num_gpu_blocks")),
+        tokens=_whole(labels.get("kv_cache_size_tokens")),
         memory_fraction=_number(labels.get("gpu_memory_utilization")),
         started=started,
     )

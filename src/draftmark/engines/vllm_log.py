@@ -209,7 +209,7 @@ def _arguments(text: str) -> dict[str, tuple[float | int | str, Unit]]:
         if value := re.search(rf"'{field}': (?:'([^']*)'|([^,}}]+))", text):
             words = value.group(1) or value.group(2)
             if words not in {"None", ""}:
-                stated[quantity] = (words if unit == "text" else float(words) if unit == "ratio" else int(words), unit)
+                stated[quantity] = (rules.as_unit(words, unit), unit)
     return stated
 
 

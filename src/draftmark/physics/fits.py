@@ -60,11 +60,13 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 
 def fit_parabola(x: Sequence[float], y: Sequence[float]) -> Parabola | None:
-    """Least squares with weights 1/y²; None where fewer than two different positive x are given."""
+    """Least squares with weights 1/y²; None without two different positive x, or where noise makes a part negative."""
     if len({value for value in x if value > 0}) < 2:
         return None
     abscissa = np.asarray(x, dtype=float)
     estimates, _ = _solve(np.column_stack([abscissa, abscissa**2]), np.asarray(y, dtype=float))
+    if min(estimate.value for estimate in estimates) < 0:
+        return None
     return Parabola(linear=estimates[0], quadratic=estimates[1], points=len(x))
 
 

@@ -12,6 +12,8 @@ from draftmark.model import Gqa, Mla, Model
 from draftmark.physics.memory import element_bytes, token_bytes
 from draftmark.planner.outcome import Plan, Reason, Risk
 from draftmark.planner.room import room
+from draftmark.planner.target import Reach, Target
+from draftmark.planner.terms import NINETY
 from draftmark.units import GIB, MIB, Bytes, Tokens, parse_tokens
 
 FRACTION: Final = {"cpu": 0.5, "cuda": 0.85}
@@ -36,7 +38,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Whether free memory is known and not only expected."""
 
 
-def predict(model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None) -> Plan:
+def predict(
+    model: Model, configuration: Configuration, machine: Machine, *, free: Bytes | None, target: Target | None = None
+) -> Plan:
     """Predict the embedded engine.
 
     Raises:
@@ -65,6 +69,20 @@ def predict(model: Model, configuration: Configuration, machine: Machine, *, fre
         risks=risks(sizes, pool, ledger),
         reasons=reasons,
         notes=notes,
+        reach=None if target is None else reach(full, sizes, pool, target),
+    )
+
+
+def reach(full: Configuration, sizes: Sizes, pool: Pool, target: Target) -> Reach:
+    """Whether the target fits into the pool."""
+    swing = 0.0 if sizes.exact or full.pool_tokens is not None else FREE_UNCERTAINTY * sizes.budget / NINETY
+    return Reach(
+        needed=target.concurrency * target.length,
+        available=pool.tokens,
+        deviation=swing / sizes.per_token,
+        unit="tokens",
+        requests=full.max_running or MAX_RUNNING,
+        concurrency=target.concurrency,
     )
 
 
@@ -157,10 +175,11 @@ def measure(model: Model, configuration: Configuration, machine: Machine, free: 
 
 
 def served_weights(model: Model, element: float) -> Bytes:
-    """Parameters in the dtype that is served; draft layers and vision towers are not loaded."""
-    return Bytes(
-        round(sum(group.parameters for group in model.weights if group.role not in ("draft", "vision")) * element)
-    )
+    """Parameters in the dtype that is served, quantized ones as stored; draft layers and vision towers stay out."""
+    loaded = [group for group in model.weights if group.role not in ("draft", "vision")]
+    if model.quantization is not None:
+        return Bytes(sum(group.bytes for group in loaded))
+    return Bytes(round(sum(group.parameters for group in loaded) * element))
 
 
 def size_pool(configuration: Configuration, sizes: Sizes) -> Pool:

@@ -1,13 +1,21 @@
 """How a model lies on GPUs: pipeline stages, tensor-parallel shares of weights and heads, and what cannot work."""
 
+from typing import Final
+
 import msgspec
 
-from draftmark.configuration import Parallel
+from draftmark.configuration import Configuration, Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Gqa, Layer, Mla, Model, WeightGroup
-from draftmark.physics.memory import kv_heads_of, weight_bytes
+from draftmark.physics.memory import element_bytes, kv_heads_of, weight_bytes
 from draftmark.units import Bytes
+
+_PLAIN: Final = ("f32", "float32", "f16", "float16", "bf16", "bfloat16")
+"""Names of plain floats, in tensor headers and in configs."""
+QUANTIZED_ROLES: Final = ("attention", "mlp", "experts", "shared_experts")
+QUANTIZED_AT_LOAD: Final = {"fp8": 1.0, "w8a8_fp8": 1.0, "w8a8_int8": 1.0}
+"""Bytes a parameter of what engines quantize while they load plain weights."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,13 +118,35 @@ def stage_groups(model: Model, stage: Stage) -> tuple[WeightGroup, ...]:
     return tuple(chosen)
 
 
-def rank_weights(model: Model, parallel: Parallel, stage: Stage) -> Bytes:
+def served(group: WeightGroup, configuration: Configuration, model: Model) -> WeightGroup:
+    """A group as it is held: plain floats in the served dtype or quantized while loading, stored quantization kept.
+
+    Raises:
+        BadInput: the quantization that is asked for is not known.
+    """
+    if group.dtype.lower() not in _PLAIN or configuration.dtype is None:
+        return group
+    size = element_bytes(configuration.dtype)
+    if configuration.quantization is not None and model.quantization is None and group.role in QUANTIZED_ROLES:
+        known = QUANTIZED_AT_LOAD.get(configuration.quantization)
+        if known is None:
+            raise BadInput(
+                f"unknown quantization {configuration.quantization!r} for a checkpoint that is not quantized",
+                place="--quantization",
+                remedy=f"known while loading: {', '.join(QUANTIZED_AT_LOAD)}",
+            )
+        size = known
+    return msgspec.structs.replace(group, bytes=Bytes(round(group.parameters * size)))
+
+
+def rank_weights(model: Model, configuration: Configuration, stage: Stage) -> Bytes:
     """Weights on one rank of a stage.
 
     Under DP attention the attention's weights divide by the ranks of one group only, embedding and dense parts are
     held whole, and experts divide by all ranks.
     """
-    groups = stage_groups(model, stage)
+    parallel = configuration.parallel
+    groups = tuple(served(group, configuration, model) for group in stage_groups(model, stage))
     heads = kv_heads_of(model)
     if not parallel.data_attention:
         experts = tuple(group for group in groups if group.role == "experts")

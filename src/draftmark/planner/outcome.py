@@ -7,6 +7,7 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Device
 from draftmark.ledger import Ledger, Pool
+from draftmark.planner.target import Reach
 from draftmark.units import Bytes, Tokens
 
 RiskPhase = Literal["load", "pool", "graphs", "prefill", "decode"]
@@ -57,8 +58,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     risks: tuple[Risk, ...]
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...] = ()
+    reach: Reach | None = None
+    """Whether a target fits, where one was given."""
     not_understood: tuple[str, ...] = ()
     """Flags of a pasted launch command that may change memory and are not in the prediction."""
+
+    @property
+    def worst_risk(self) -> float:
+        """The largest probability of running out of memory in any phase."""
+        return max((risk.probability for risk in self.risks), default=0.0)
 
     @property
     def fits(self) -> bool:

@@ -1,12 +1,19 @@
 """`plan`: one configuration in, one prediction out; each engine has its own arithmetic."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
+from draftmark.planner.combinations import broken
+from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
+from draftmark.planner.target import Target, check_target
 from draftmark.planner.vllm import predict as vllm
 from draftmark.units import Bytes
 
@@ -18,21 +25,38 @@ def plan(
     *,
     free: Bytes | None = None,
     draft: Model | None = None,
+    target: Target | None = None,
+    history: Sequence[Past] = (),
 ) -> Plan:
     """Predict what an engine will make of `configuration` on `machine`.
 
     `free` is the memory that can be taken now, where it was measured; on a GPU that nobody uses it follows from the
     catalogue. `draft` is the draft model where speculation uses one of its own.
+    With a `target` the plan says whether it fits. Past
+    starts in `history` correct it.
 
     Raises:
         BadInput: the configuration cannot work, or the engine cannot serve the model.
     """
     check_context(model, configuration)
+    if target is not None:
+        check_target(target, model, configuration)
     if configuration.engine == "embedded":
-        return embedded.predict(model, configuration, machine, free=free)
+        return embedded.predict(model, configuration, machine, free=free, target=target)
+    learned = learn(history, configuration, machine.device.name, model)
     if configuration.engine == "sglang":
-        return sglang.predict(model, configuration, machine, free=free, draft=draft)
-    return vllm.predict(model, configuration, machine, free=free, draft=draft)
+        found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
+    else:
+        found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
+    return msgspec.structs.replace(found, notes=(*conflicts(found.configuration, model), *found.notes))
+
+
+def conflicts(configuration: Configuration, model: Model) -> tuple[str, ...]:
+    """What the engine cannot combine and this configuration does."""
+    return tuple(
+        f"{rule.one} and {rule.two} cannot be combined here ({rule.source})"
+        for rule in broken(configuration, model, configuration.version or "")
+    )
 
 
 def check_context(model: Model, configuration: Configuration) -> None:

@@ -40,8 +40,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 256
     token_ids: bool = True
     tokenize: bool = True
+    completions: bool = True
+    """Serve /v1/completions beside the chat."""
     reports_cached: bool = True
     metrics: bool = True
+    api_key: str | None = None
     strict: bool = False
     """Refuse fields that are not in OpenAI's API."""
     prefix_cache: bool = True

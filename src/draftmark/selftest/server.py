@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pretence: Pretence, clock: Clock) -> None:
         self.pretence, self.clock = pretence, clock
         self.parser = httptools.HttpRequestParser(self)
-        self.url, self.body = b"", bytearray()
+        self.url, self.body, self.key = b"", bytearray(), ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
@@ -181,7 +181,12 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser."""
-        self.url, self.body = url, bytearray()
+        self.url, self.body, self.key = url, bytearray(), ""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser."""
+        if name.lower() == b"authorization":
+            self.key = value.decode().removeprefix("Bearer ")
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
@@ -191,7 +196,10 @@ class Connection(asyncio.Protocol):
         """Called by the parser."""
         received = time.monotonic()
         path = self.url.decode()
-        if path in {"/v1/completions", "/v1/chat/completions"}:
+        wanted = self.pretence.setup.api_key
+        if wanted is not None and path.startswith("/v1/") and self.key != wanted:
+            self.refuse("Incorrect API key provided.", 401)
+        elif path == "/v1/chat/completions" or (path == "/v1/completions" and self.pretence.setup.completions):
             self._generate(path, received)
         else:
             self._other(path)
@@ -253,7 +261,7 @@ class Connection(asyncio.Protocol):
         if ids is None:
             self.refuse("prompts must be text", 422)
             return
-        output = body.get("max_tokens", 16)
+        output = body.get("max_tokens") or body.get("max_completion_tokens") or 16
         limit = min(setup.context, setup.pool)
         if len(ids) + output > limit:
             self.refuse(f"{len(ids)} prompt tokens and {output} of output exceed the limit of {limit}")
@@ -263,11 +271,11 @@ class Connection(asyncio.Protocol):
         if fault is not None and fault.kind in {"refuse", "unavailable"}:
             self.refuse("CUDA out of memory", 500 if fault.kind == "refuse" else 503)
             return
-        self._stream(path, body, ids, fault, received)
+        self._stream(path, body | {"max_tokens": output}, ids, fault, received)
 
     def _prompt(self, path: str, body: dict[str, Any]) -> tuple[int, ...] | None:
         if path.startswith("/v1/chat"):
-            text = "".join(message["content"] for message in body["messages"])
+            text = "".join(_text_of(message["content"]) for message in body["messages"])
             return self._ids("", special=True) + TEMPLATE[:4] + self._ids(text, special=False) + TEMPLATE[4:]
         prompt = body["prompt"]
         if isinstance(prompt, str):
@@ -284,7 +292,7 @@ class Connection(asyncio.Protocol):
             chat=path.startswith("/v1/chat"),
             prompt_tokens=len(ids) + (fault.tokens if fault is not None and fault.kind == "lie" else 0),
             cached_tokens=cached if setup.reports_cached else None,
-            output=body.get("max_tokens", 16),
+            output=body["max_tokens"],
             usage=bool(options.get("include_usage")),
             usage_per_chunk=bool(options.get("continuous_usage_stats")),
         )
@@ -299,6 +307,11 @@ class Connection(asyncio.Protocol):
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         self.clock.add(Sending(self, _sends(setup.shape, answer, ttft, step), truth, fault))
+
+
+def _text_of(content: str | list[dict[str, str]]) -> str:
+    """A message's text, which may come in parts."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 async def serve(host: str, port: int, setup: Setup, encode: Encode) -> None:

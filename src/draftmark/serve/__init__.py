@@ -1,6 +1,7 @@
 """Engines under supervision."""
 
 from draftmark.serve.attach import attach, stop
+from draftmark.serve.autopsy import findings
 from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
 from draftmark.serve.kept import Kept
 from draftmark.serve.launcher import Launcher
@@ -26,6 +27,7 @@ __all__ = [
     "StartFailed",
     "Started",
     "attach",
+    "findings",
     "interruptible",
     "parse_launcher",
     "serve",

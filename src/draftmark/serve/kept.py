@@ -6,11 +6,13 @@ from typing import Self
 
 from draftmark import __version__
 from draftmark.configuration import Configuration
+from draftmark.finding import Finding
+from draftmark.serve import autopsy
 from draftmark.serve.events import Event, Progress, Started, ignore
 from draftmark.serve.server import Prediction, Server
 from draftmark.serve.start import StartFailed
 from draftmark.store import Handle, Store
-from draftmark.trial import Environment, Outcome, Trial
+from draftmark.trial import Crashed, Environment, Outcome, OutOfMemory, TimedOut, Trial
 
 
 class Kept:
@@ -30,6 +32,9 @@ class Kept:
         store.set_prediction(self.trial, prediction.ledgers, prediction.pool)
         self._server: Server | None = None
         self._observed = 0
+        self._run = run
+        self.findings: tuple[Finding, ...] = ()
+        """Why it died, once it has."""
 
     def start(self, starting: Callable[[Progress], Server], progress: Progress = ignore) -> Server:
         """Run `starting`, which starts the engine and tells its progress, and keep what comes of it.
@@ -82,3 +87,6 @@ class Kept:
         self._store.set_environment(self.trial, trial.environment)
         self._store.add_observations(self.trial, trial.observations[self._observed :])
         self._observed = len(trial.observations)
+        if isinstance(trial.outcome, OutOfMemory | Crashed | TimedOut):
+            self.findings = autopsy.findings(trial.log, trial.configuration)
+            self._store.add_findings(self._run, self.findings, self.trial)

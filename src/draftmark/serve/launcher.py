@@ -98,8 +98,8 @@ def stop_remote(ssh_words: tuple[str, ...], process: int, grace: float) -> None:
         EngineFailed: ssh fails.
     """
     tries = max(1, round(grace))
-    wait = f"for i in $(seq {tries}); do kill -0 -- -{process} 2>/dev/null || exit 0; sleep 1; done"
-    _run((*ssh_words, f"kill -TERM -- -{process} 2>/dev/null; {wait}; kill -KILL -- -{process}"))
+    wait = f"for i in $(seq {tries}); do kill -s 0 -- -{process} 2>/dev/null || exit 0; sleep 1; done"
+    _run((*ssh_words, f"kill -s TERM -- -{process}; {wait}; kill -s KILL -- -{process}"))
 
 
 def _run(argv: tuple[str, ...]) -> None:

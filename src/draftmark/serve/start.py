@@ -10,10 +10,12 @@ import httpx
 from draftmark.configuration import Configuration
 from draftmark.engines import known
 from draftmark.engines.adapter import Adapter, Command
-from draftmark.errors import EngineFailed
+from draftmark.errors import BadInput, EngineFailed
+from draftmark.hardware import Device
+from draftmark.machine.detect import detect_gpus
 from draftmark.observation import Phase
-from draftmark.serve import records
-from draftmark.serve.events import Progress, Started, ignore
+from draftmark.serve import preflight, records
+from draftmark.serve.events import Note, Progress, Started, ignore
 from draftmark.serve.log import new_log
 from draftmark.serve.place import Place, Settled, settle
 from draftmark.serve.process import start
@@ -79,6 +81,9 @@ def serve(
     """
     adapter = adapter or known.adapter(configuration.engine)
     settled = settle(configuration, adapter.requirement, place or Place())
+    for text in (preflight.version_note(adapter.name, settled.version, adapter.tested), *preflight.taken_notes()):
+        if text is not None:
+            progress(Note(text=text))
     server = _start(configuration, adapter, settled, prediction or Prediction(), progress)
     try:
         outcome = _until_ready(server, patience)
@@ -101,6 +106,7 @@ def _start(
     log = new_log(settled.logs, configuration.engine, settled.port)
     name = records.new_name(configuration.engine, settled.port)
     id_file = records.folder() / f"{name}.cid"
+    id_file.parent.mkdir(parents=True, exist_ok=True)
     bare = adapter.command(configuration, python=settled.python, host=settled.host, port=settled.port)
     bare = Command(argv=bare.argv, environment=(*_ENVIRONMENT, *bare.environment))
     command = settled.launcher.wrap(bare, settled.port, id_file)
@@ -133,8 +139,23 @@ def _start(
         process.kill()
         raise
     return Server(
-        record=record, process=process, watch=watch, adapter=adapter, prediction=prediction, version=settled.version
+        record=record,
+        process=process,
+        watch=watch,
+        adapter=adapter,
+        prediction=prediction,
+        version=settled.version,
+        gpu=_gpu() if settled.launcher.kind != "ssh" and configuration.device == "cuda" else None,
     )
+
+
+def _gpu() -> Device | None:
+    """The kind of GPU here; None where there is none, or several kinds that one ledger cannot describe."""
+    try:
+        machine = detect_gpus()
+    except BadInput:
+        return None
+    return machine.device if machine is not None else None
 
 
 def _until_ready(server: Server, patience: Mapping[Phase, float]) -> Outcome:

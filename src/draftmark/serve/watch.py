@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from draftmark.diagnose.log import read
 from draftmark.engines import allocator
 from draftmark.engines.adapter import LogReader
 from draftmark.observation import Observation, Phase
@@ -64,7 +65,7 @@ class Watch:
         """Why the engine ended by itself, by what it said last."""
         failures = [seen for seen in self.observations if seen.quantity == "out_of_memory"]
         if failures:
-            return self._out_of_memory(failures[0])
+            return self._out_of_memory(failures[0], self._phase_by_stack(failures[0].phase))
         message = next((line for line in reversed(self._last) if _says_why(line)), self._last[-1] if self._last else "")
         return Crashed(phase=self.phase, exit_code=how.code, signal=how.signal, message=message.strip()[:1000])
 
@@ -94,7 +95,14 @@ class Watch:
         remaining = Seconds(self.in_phase * (1 - done) / done) if done else None
         self._progress(Activity(phase=self.phase, text=text.strip()[:300], done=done, remaining=remaining))
 
-    def _out_of_memory(self, first: Observation) -> OutOfMemory:
+    def _phase_by_stack(self, marked: Phase) -> Phase:
+        """What the engine was doing, by the functions on its stack where they tell more than the last marker."""
+        with Path(self._place).open("rb") as log:
+            last = read(log, self._place)[-1]
+        first = last.failures[0] if last.failures else None
+        return first.phase if first is not None and first.place is not None else marked
+
+    def _out_of_memory(self, first: Observation, phase: Phase) -> OutOfMemory:
         same = {one.quantity: one.value for one in self.observations if one.source == first.source}
 
         def amount(quantity: str) -> Bytes | None:
@@ -102,7 +110,7 @@ class Watch:
             return Bytes(int(value)) if isinstance(value, int | float) else None
 
         return OutOfMemory(
-            phase=first.phase,
+            phase=phase,
             message=str(first.value),
             tried=amount("tried"),
             free=amount("free_at_failure"),

@@ -195,8 +195,20 @@ class Store:
     def trials(self, run: int | None = None) -> tuple[TrialRecord, ...]:
         """The trials of one run, or of all."""
         where = "where run = ?" if run is not None else ""
-        rows = self._select(f"select * from trial {where} order by id", *([run] if run is not None else []))
-        return tuple(trial_of(row, self._observations(row["id"])) for row in rows)
+        return self._trials(
+            self._select(f"select * from trial {where} order by id", *([run] if run is not None else []))
+        )
+
+    def trial_at(self, url: str, moment: float) -> TrialRecord | None:
+        """The engine that answered at `url` at `moment` (Unix time), if it was started from this store."""
+        rows = self._select(
+            "select * from trial where json_extract(handle, '$.url') = ?"
+            " and started <= ? and (ended is null or ended >= ?) order by id desc limit 1",
+            url,
+            moment,
+            moment,
+        )
+        return self._trials(rows)[0] if rows else None
 
     def points(self, run: int) -> tuple[PointRecord, ...]:
         """The points of one run, open ones included, in the order in which they were begun."""
@@ -209,11 +221,14 @@ class Store:
         return tuple(msgspec.json.decode(row["body"], type=Finding) for row in rows)
 
     def export(self, run: int) -> RunExport:
-        """Everything about one run."""
+        """Everything about one run, with the trials that it measured, whichever run started them."""
+        measured = self._select(
+            "select * from trial where run = ? or id in (select trial from point where run = ?) order by id", run, run
+        )
         return RunExport(
             schema=VERSION,
             run=self.run(run),
-            trials=self.trials(run),
+            trials=self._trials(measured),
             points=self.points(run),
             findings=self.findings(run),
         )
@@ -283,6 +298,9 @@ class Store:
     def _select(self, query: str, *parameters: object) -> list[sqlite3.Row]:
         with self._errors(), closing(self._database.execute(query, parameters)) as cursor:
             return cursor.fetchall()
+
+    def _trials(self, rows: Sequence[sqlite3.Row]) -> tuple[TrialRecord, ...]:
+        return tuple(trial_of(row, self._observations(row["id"])) for row in rows)
 
     def _observations(self, trial: int) -> tuple[Observation, ...]:
         rows = self._select("select * from observation where trial = ? order by rowid", trial)

@@ -23,6 +23,8 @@ from draftmark.units import Tokens
 
 CHARACTERS_A_TOKEN: Final = 5
 """More than the texts take on average, so that they last for the deepest prompt."""
+CORRECTIONS: Final = 2
+"""Times that a text is recut. One does unless the cut falls where the tokenizer joins over more than a line."""
 TIMES_PREDICTED: Final = 3.0
 LEAST_PATIENCE: Final = 30.0
 """Seconds: a first token is waited for three times as long as predicted, and this long at least."""
@@ -161,7 +163,7 @@ class Measurement:
     async def _batch(self, cell: Cell, *, repeat: int) -> tuple[tuple[Sample, ...], Batch]:
         """One batch and all samples; where the server counted a text otherwise than asked, it is recut and sent again.
 
-        The first sending is kept as warm-up: its tokens are not those asked for.
+        What was sent before is kept as warm-up: its tokens are not those asked for.
         """
         work = cell.depth * cell.concurrency
         self._tell(
@@ -177,17 +179,23 @@ class Measurement:
         prompts = self._prompts(cell.depth, max(cell.concurrency, len(due)))
         patience = self._patience(work) * (len(due) or 1)
         batch = await self._sender.batch(prompts, patience=patience, due=due)
-        counts = [sample.prompt_tokens for sample in batch.samples]
-        right = all(count in {None, cell.depth} for count in counts)
-        if right or self._maker.sends_ids or any(sample.error for sample in batch.samples):
-            return batch.samples, batch
+        discarded: tuple[Sample, ...] = ()
+        for _ in range(CORRECTIONS):
+            counts = [sample.prompt_tokens for sample in batch.samples]
+            right = all(count in {None, cell.depth} for count in counts)
+            if right or self._maker.sends_ids or any(sample.error for sample in batch.samples):
+                break
+            discarded += _as_warm_up(batch.samples)
+            prompts = self._corrected(prompts, counts, cell.depth)
+            batch = await self._sender.batch(prompts, patience=patience, due=due)
+        return discarded + batch.samples, batch
+
+    def _corrected(self, prompts: tuple[Prompt, ...], counts: list[Tokens | None], depth: int) -> tuple[Prompt, ...]:
         cold = self._options.mode == "cold"
-        prompts = tuple(
-            prompt if count is None else self._maker.correct(prompt, asked=cell.depth, counted=count, fresh=cold)
+        return tuple(
+            prompt if count is None else self._maker.correct(prompt, asked=depth, counted=count, fresh=cold)
             for prompt, count in zip(prompts, counts, strict=True)
         )
-        again = await self._sender.batch(prompts, patience=patience, due=due)
-        return _as_warm_up(batch.samples) + again.samples, again
 
     def _due(self, cell: Cell) -> tuple[float, ...]:
         """Moments of a Poisson process at the cell's rate, fixed beforehand; none where requests go together."""

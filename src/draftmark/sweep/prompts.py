@@ -18,6 +18,11 @@ FIRST_GUESS: Final = 3.0
 """Characters a token before anything was counted."""
 ANCHOR: Final = 400
 """Characters before the cut that are counted again with the tail, so that no token is cut at the seam."""
+AROUND: Final = 60
+"""Characters to either side of a cut that are tried one by one: longer than a word."""
+CANDIDATES: Final = 12
+"""Beginnings that are tried for one that counts like another."""
+STARTS: Final = 3
 ROUNDS: Final = 4
 
 
@@ -69,21 +74,37 @@ class PromptMaker:
         """The beginning of a document, `asked` tokens long."""
         if document.ids is not None:
             return msgspec.structs.replace(document, ids=document.ids[:asked])
-        return self._fit(document.start, document.serial, asked)
+        prompt, _ = self._fit(document.start, document.serial, asked)
+        return prompt
 
     def correct(self, prompt: Prompt, *, asked: int, counted: int, fresh: bool) -> Prompt:
-        """A text that the server counted, with its end recut to `asked`, under a `fresh` beginning or its own.
-
-        The fresh beginning may count otherwise than the one it replaces; that is made up for at the end as well. It
-        is counted behind a dash, lest the counting put the new prompt's beginning into the server's prefix cache.
-        """
+        """A text that the server counted, with its end recut to `asked`, under a `fresh` beginning or its own."""
         assert prompt.ids is None, "ids are as many as they are: a server that counts others is not to be corrected"
         self._ratio = len(prompt.text) / max(counted, 1)
-        serial = self._serial() if fresh else prompt.serial
-        head = self.corpus.window(prompt.start, min(ANCHOR, prompt.characters))
-        before, now = (self._counter.count(f"-\n{text}{head}", special=False) for text in (prompt.serial, serial))
-        characters = self._recut(prompt.start, prompt.characters, asked - counted + before - now)
+        serial, more = self._alike(prompt) if fresh else (prompt.serial, 0)
+        characters = self._recut(prompt.start, prompt.characters, asked - counted - more)
         return self._text(prompt.start, characters, serial)
+
+    def _alike(self, prompt: Prompt) -> tuple[str, int]:
+        """A fresh beginning that counts like the prompt's own, after a line's end and after a space; else by how much
+        the first one tried counts more.
+
+        It is never counted at the beginning of a text, lest that put the new prompt into the server's prefix cache.
+        """
+        head = self.corpus.window(prompt.start, min(ANCHOR, prompt.characters))
+
+        def counts(serial: str) -> list[int]:
+            return [self._counter.count(before + serial + head, special=False) for before in ("-\n", "x ")]
+
+        wanted = counts(prompt.serial)
+        tried = []
+        for _ in range(CANDIDATES):
+            serial = self._serial()
+            counted = counts(serial)
+            if counted == wanted:
+                return serial, 0
+            tried.append((serial, counted[0] - wanted[0]))
+        return tried[0]
 
     def _serial(self) -> str:
         return f"[{self._random.getrandbits(40):010x}]\n"
@@ -103,25 +124,32 @@ class PromptMaker:
         return Prompt(ids=head + body, text="", start=start, serial=serial)
 
     def _of_text(self, asked: int, serial: str) -> Prompt:
-        start = self._random.randrange(len(self.corpus.text))
-        newline = self.corpus.text.find("\n", start) + 1
-        return self._fit(newline, serial, asked)
+        """From a line's start; where no cut there counts right, from another."""
+        for _ in range(STARTS):
+            start = self.corpus.text.find("\n", self._random.randrange(len(self.corpus.text))) + 1
+            prompt, right = self._fit(start, serial, asked)
+            if right:
+                break
+        return prompt
 
-    def _fit(self, start: int, serial: str, asked: int) -> Prompt:
-        """Cut by the characters a token seen so far, then recut by what the counter says, until it says `asked`."""
+    def _fit(self, start: int, serial: str, asked: int) -> tuple[Prompt, bool]:
+        """Cut by the characters a token seen so far, then recut until the counter says `asked`; and whether it did.
+
+        Where counting costs a prefill the first cut stands, and is left to the server's count to judge.
+        """
         target = asked - (self._overhead or 0)
         room = len(self.corpus.text)
         characters = min(int(target * self._ratio), room)
-        if not self._counter.cheap:
-            return self._text(start, characters, serial)
         for _ in range(ROUNDS):
             prompt = self._text(start, characters, serial)
+            if not self._counter.cheap:
+                return prompt, True
             counted = self._counter.count(prompt.text, special=self._overhead is None)
             if counted == target:
-                return prompt
+                return prompt, True
             self._ratio = len(prompt.text) / max(counted, 1)
             characters = min(max(self._recut(start, characters, target - counted), 1), room)
-        return self._text(start, characters, serial)
+        return self._text(start, characters, serial), False
 
     def _text(self, start: int, characters: int, serial: str) -> Prompt:
         text = serial + self.corpus.window(start, characters)
@@ -130,8 +158,8 @@ class PromptMaker:
     def _recut(self, start: int, characters: int, difference: int) -> int:
         """Characters from `start` with `difference` tokens more, counting nothing but the neighbourhood of the cut.
 
-        Adding one character can change the count by more than one, so a neighbour that counts right may not exist;
-        then the nearest below is taken and the caller's own count tells.
+        A cut within a word may count more than one after it, so that halving can pass by the right one; the places
+        around are then tried one by one. Where none is right the nearest is taken, and the caller's own count tells.
         """
         guess = characters + round(difference * self._ratio)
         anchor = max(min(characters, guess) - ANCHOR, 0)
@@ -145,14 +173,12 @@ class PromptMaker:
         low, high = anchor, min(max(characters, guess) + ANCHOR, limit)
         while tail(high) < wanted and high < limit:
             high = min(high + 8 * ANCHOR, limit)
+        middle = min(max(guess, low), high)
         while low < high:
-            middle = min(max(guess, low), high - 1) if low == anchor else (low + high) // 2
             counted = tail(middle)
             if counted == wanted:
                 return middle
-            if counted < wanted:
-                low = middle + 1
-            else:
-                high = middle
-            guess = (low + high) // 2
-        return low
+            low, high = (middle + 1, high) if counted < wanted else (low, middle)
+            middle = (low + high) // 2
+        around = range(max(low - AROUND, anchor + 1), min(low + AROUND, limit))
+        return next((end for end in around if tail(end) == wanted), low)

@@ -18,6 +18,9 @@ from draftmark.units import Seconds, Tokens
 SETTLE: Final = 0.05
 """Seconds that a server has to count a finished request before its counters are read."""
 
+LOOKS: Final = 10
+"""Further looks at a port after a failure: a dying process closes its connections first."""
+
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Requests sent together; what the server counted meanwhile, and how late this client's event loop was."""
@@ -77,6 +80,11 @@ class Sender:
     async def _explained(self, samples: tuple[Sample, ...], watch: Watch) -> tuple[Sample, ...]:
         """Errors with whether the server is still there."""
         dead = await watch.dead()
+        for _ in range(LOOKS):
+            if dead is not None:
+                break
+            await asyncio.sleep(SETTLE)
+            dead = await watch.dead()
         if dead is None:
             return samples
         return tuple(

@@ -1,12 +1,19 @@
 """A sweep as a run of the store: opened, filled point by point, closed whatever happens; or gone on with."""
 
+import contextlib
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 from draftmark import __version__
+from draftmark.checkpoint.load import load_model
+from draftmark.configuration import Configuration
+from draftmark.diagnose import Diagnosis, diagnose
 from draftmark.errors import BadInput
+from draftmark.machine.bandwidth import measure_host_bandwidth
 from draftmark.observation import ServerState
 from draftmark.sample import Point
-from draftmark.store import Status, Store
+from draftmark.store import Status, Store, TrialRecord
 from draftmark.sweep.keep import Keeper
 from draftmark.sweep.options import Event, Options, Started, Sweep
 from draftmark.sweep.run import sweep
@@ -22,6 +29,8 @@ class Session:
         self.store, self.arguments, self.trial = store, arguments, trial
         self.run = resume
         self.resumed = resume is not None
+        self.engine: TrialRecord | None = None
+        """How the server was started, where this store knows."""
         self._keeper: Keeper | None = None
 
     def finished(self) -> tuple[Point, ...]:
@@ -44,6 +53,7 @@ class Session:
         here = environment(started.state, started.dialect.model)
         if self.run is None:
             self.run = self.store.begin_run("sweep", self.arguments, here)
+            self._describe(started.state.url)
         else:
             before = self.store.run(self.run).environment
             if before != here:
@@ -54,6 +64,17 @@ class Session:
                 )
         self._keeper = Keeper(self.store, self.run, trial=self.trial)
 
+    def _describe(self, url: str) -> None:
+        """Keep what explains the run, where this store knows how the server was started."""
+        self.engine = engine = self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
+        if self.run is None or engine is None:
+            return
+        self.trial = engine.id
+        with contextlib.suppress(BadInput):
+            self.store.describe_run(self.run, model=load_model(engine.configuration.model))
+        if engine.configuration.device == "cpu" and engine.handle is not None and not engine.handle.launcher:
+            self.store.describe_run(self.run, bandwidth=measure_host_bandwidth())
+
     def keep(self, point: Point) -> None:
         """The sink."""
         assert self._keeper is not None, "a sweep tells that it started before it keeps a point"
@@ -63,6 +84,15 @@ class Session:
         """Close the run, where it was opened."""
         if self.run is not None:
             self.store.end_run(self.run, status)
+
+
+def why_lost(log: Path, configuration: Configuration | None) -> Diagnosis | None:
+    """What the engine's log says of its end; None where it cannot be read."""
+    try:
+        with log.open("rb") as stream:
+            return diagnose(stream, str(log), configuration)
+    except OSError:
+        return None
 
 
 def run_sweep(

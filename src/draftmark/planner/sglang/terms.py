@@ -3,6 +3,7 @@
 from typing import Final
 
 from draftmark.configuration import Configuration
+from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
 from draftmark.planner.sglang.defaults import captures_prefill, latent
@@ -26,8 +27,10 @@ PREFILL_FIXED: Final = 0.3 * GIB
 """What captured prefill takes whatever the chunk: 0.29 and 0.30 GiB where two chunks were measured."""
 DECODE: Final = 1.7 * MIB
 """A captured decode batch of grouped-query attention: 0.10 to 0.51 GiB for 32 to 256 in 6 starts."""
-LATENT_DECODE: Final = 2.6 * GIB
-"""What captured decode takes with latent attention (1.7 and 4.2 GiB in two starts)."""
+DRAFTED: Final = 2.8
+"""Factor of each drafted token: verification, draft and its extension are captured (1.2 GiB for 64 batches of 4)."""
+LATENT_DECODE: Final = 2.0 * GIB
+"""What captured decode takes with latent attention (1.7, 2.4 and 4.2 GiB in three starts)."""
 
 
 def context() -> Term:
@@ -39,12 +42,12 @@ def context() -> Term:
     )
 
 
-def communication(configuration: Configuration) -> Term | None:
+def communication(configuration: Configuration, device: Device) -> Term | None:
     """NCCL and all-reduce buffers of several ranks."""
     if configuration.parallel.tensor * configuration.parallel.pipeline == 1:
         return None
     size = COMMUNICATION
-    if not has_flag(configuration, "--disable-custom-all-reduce"):
+    if device.nvlink and not has_flag(configuration, "--disable-custom-all-reduce"):
         size += CUSTOM_ALL_REDUCE
     return Term(bytes=Bytes(round(size)), deviation=0.4 * GIB, why="NCCL and all-reduce buffers of several ranks")
 
@@ -88,28 +91,32 @@ def step_elements(model: Model, ranks: int) -> float:
 
 def step(model: Model, configuration: Configuration) -> tuple[float, str]:
     """Bytes of one prefill step, and how they come about."""
-    chunk = configuration.chunk if (configuration.chunk or 0) > 0 else 16_384
+    chunk = configuration.chunk if configuration.chunk is not None and configuration.chunk > 0 else 16_384
+    if configuration.parallel.data_attention:
+        chunk //= max(1, configuration.parallel.data)
     elements = step_elements(model, configuration.parallel.tensor)
-    return STEP * 2 * (chunk or 0) * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
+    return STEP * 2 * chunk * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
 
 
 def graphs(model: Model, configuration: Configuration, rules: Rules) -> Term | None:
     """Captured graphs: decode by batch, prefill by one step's activations."""
     if not configuration.graphs:
         return None
-    draft = configuration.speculative
     each = LATENT_DECODE if latent(model) else 0.0
-    per_batch = DECODE * (2.0 * (draft.draft_tokens or 1) if draft is not None else 1.0)
-    decode = per_batch * (configuration.graph_batch or 0) + each
-    why = f"{per_batch / MIB:.1f} MiB x {configuration.graph_batch} decode batches"
+    batch = min(configuration.graph_batch or 0, configuration.max_running or 2**30)
+    draft = configuration.speculative
+    per_batch = DECODE * (DRAFTED * (draft.draft_tokens or 1) if draft is not None else 1.0)
+    size = per_batch * batch + each
+    deviation = 0.3 * per_batch * batch + 0.5 * each
+    why = f"{per_batch / MIB:.1f} MiB x {batch} decode batches"
     if each:
         why += f" + {each / GIB:.1f} GiB with latent attention"
-    size, deviation = decode, 0.4 * decode
     if captures_prefill(model, configuration, rules):
         wide, how = step(model, configuration)
-        size += wide + PREFILL_FIXED
-        deviation += 0.3 * wide
-        why += f"; prefill {how} + {PREFILL_FIXED / GIB:.1f} GiB"
+        models = 2 if draft is not None and draft.draft_model is not None else 1
+        size += models * (wide + PREFILL_FIXED)
+        deviation += 0.3 * models * wide
+        why += f"; prefill {models} x ({how} + {PREFILL_FIXED / GIB:.1f} GiB)"
     return Term(bytes=Bytes(round(size)), deviation=deviation, why=why)
 
 
@@ -129,4 +136,15 @@ def logits(model: Model, configuration: Configuration) -> Term:
     size = rows * model.vocabulary * 4 // max(1, attention_ranks(configuration.parallel)) + rows * model.vocabulary * 4
     return Term(
         bytes=Bytes(size), deviation=0.3 * size, why=f"{rows} rows x {model.vocabulary:,} x 4 B, split and gathered"
+    )
+
+
+def stranded(expandable: bool) -> Term:
+    """Memory that torch's allocator keeps in pieces too small to use; expandable segments have hardly any."""
+    if expandable:
+        return Term(bytes=Bytes(0), deviation=0.05 * GIB, why="expandable segments join free pieces")
+    return Term(
+        bytes=Bytes(round(0.3 * GIB)),
+        deviation=0.5 * GIB,
+        why="0.3 to 1.8 GiB 'reserved by PyTorch but unallocated' in public out-of-memory messages",
     )

@@ -1,0 +1,94 @@
+"""From a log to findings, in order of certainty."""
+
+from collections.abc import Callable
+from typing import BinaryIO, Final
+
+import msgspec
+
+from draftmark.configuration import Configuration, EngineName
+from draftmark.diagnose import other, running_out, sizing
+from draftmark.diagnose.case import Case
+from draftmark.diagnose.log import Start, read
+from draftmark.finding import Finding
+from draftmark.observation import Phase
+
+Rule = Callable[[Case], Finding | None]
+
+RULES: Final[tuple[Rule, ...]] = (
+    running_out.out_of_memory,
+    running_out.fragmentation,
+    sizing.pool_below_context,
+    sizing.no_room_for_pool,
+    sizing.memory_taken,
+    sizing.memory_unbalanced,
+    sizing.state_pool_too_small,
+    sizing.window_pool_too_small,
+    sizing.multimodal_profile,
+    sizing.host_memory_short,
+    sizing.too_few_gpus,
+    sizing.no_headroom,
+    other.illegal_access,
+    other.device_fault,
+    other.shared_memory,
+    other.oom_killer,
+    other.watchdog,
+    other.killed,
+    other.pool_exhausted,
+    other.request_beyond_limit,
+    other.sleep_residual,
+    other.silent_work,
+    other.environment_trouble,
+)
+"""Each looks at one start and says one thing or nothing."""
+
+CODES: Final = (
+    "prefill-oom", "decode-oom", "logits-oom", "graph-oom", "warm-up-oom", "profile-oom", "pool-oom", "load-oom",
+    "out-of-memory", "fragmented", "pool-below-context", "no-room-for-pool", "no-headroom", "memory-taken",
+    "memory-unbalanced", "state-pool-too-small", "window-pool-too-small", "multimodal-profile", "host-memory-short",
+    "too-few-gpus", "illegal-access", "device-fault", "shared-memory", "host-oom-killer", "watchdog", "killed",
+    "pool-exhausted", "request-beyond-limit", "sleep-residual", "silent-work", "address-in-use", "not-installed",
+    "illegal-instruction", "wrong-build", "disk-full", "communication-error", "unknown",
+)  # fmt: skip
+"""Every code that a finding can have; docs/findings.md describes each."""
+
+_CERTAINTY: Final = ("certain", "likely", "possible")
+_SEVERITY: Final = ("fatal", "warning", "note")
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log says. Findings are of the last start that had trouble, the most certain first."""
+
+    place: str
+    engine: EngineName | None
+    starts: int
+    phase: Phase
+    """Where the last start was when the log ended."""
+    findings: tuple[Finding, ...]
+
+
+def diagnose(stream: BinaryIO, place: str, configuration: Configuration | None = None) -> Diagnosis:
+    """Read a log of any size in one pass and say why the engine died.
+
+    Args:
+        stream: the log's bytes.
+        place: its name, shown with every line that is quoted.
+        configuration: what the engine was asked to run, where that is known beside the log.
+    """
+    starts = read(stream, place)
+    troubled = [start for start in starts if start.troubled] or [starts[-1]]
+    findings = examine(troubled[-1], configuration)
+    last = starts[-1]
+    return Diagnosis(place=place, engine=last.engine, starts=len(starts), phase=last.phase, findings=findings)
+
+
+def examine(start: Start, configuration: Configuration | None) -> tuple[Finding, ...]:
+    """Every rule's finding on one start; where none knows it, the lines that a person should read."""
+    case = Case(start, configuration)
+    found = [finding for rule in RULES if (finding := rule(case)) is not None]
+    if not found and start.troubled:
+        found = [other.unknown(case)]
+    return tuple(sorted(found, key=_order))
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    return _CERTAINTY.index(finding.confidence), _SEVERITY.index(finding.severity)

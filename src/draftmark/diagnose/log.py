@@ -1,0 +1,165 @@
+"""Reading a log of any size in one pass: starts, what each stated, and every sign of trouble, in bounded memory."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final
+
+import msgspec
+
+from draftmark.configuration import EngineName
+from draftmark.diagnose import frames, signs
+from draftmark.diagnose.frames import Place
+from draftmark.diagnose.signs import Sign
+from draftmark.engines import allocator, known
+from draftmark.engines.adapter import LogReader
+from draftmark.engines.lines import LineCutter
+from draftmark.observation import Observation, Phase, Source
+
+_BLOCK: Final = 1 << 16
+_MOST_OBSERVATIONS: Final = 4000
+_MOST_OF_A_SIGN: Final = 20
+_MOST_STARTS: Final = 200
+_TRACEBACK: Final = 150
+_LAST_LINES: Final = 12
+_OVERLAP: Final = 40
+"""Lines before a block with signs that are read too: what the engine was doing."""
+_ENDS: Final = frozenset({"asked to end", "ended itself"})
+_SERVING: Final = frozenset({"ready", "prefill", "decode", "stopping"})
+_WAKING: Final = (
+    *(hint.encode() for hint in signs.HINTS), b"version ", b"server_args=", b"non-default args", b"start engine=",
+    b"Traceback", b"Load weight", b"loading", b"Fatal", b"fatal",
+)  # fmt: skip
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One failed allocation: what the allocator said, and where the engine was."""
+
+    observations: tuple[Observation, ...]
+    phase: Phase
+    place: Place | None
+
+
+class Start:
+    """What one start of an engine left in the log."""
+
+    def __init__(self, engine: EngineName | None) -> None:
+        self.engine: EngineName | None = engine
+        self.phase: Phase = "init"
+        self.observations: list[Observation] = []
+        self.failures: list[Failure] = []
+        self.signs: dict[str, list[Sign]] = {}
+        self.errors: list[Observation] = []
+        self.last: deque[Observation] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether anything in it speaks of trouble; an end that was asked for is none."""
+        return bool(self.failures or self.signs.keys() - _ENDS or (self.errors and "asked to end" not in self.signs))
+
+
+def read(stream: BinaryIO, place: str) -> tuple[Start, ...]:
+    """All starts in a log, oldest first (of very many, the first ones are left out)."""
+    parser = _Parser(place)
+    for number, line in _lines(stream, lambda: parser.serving):
+        parser.line(line, number)
+    return tuple(parser.starts)
+
+
+class _Parser:
+    """Follows one log. Until something marks the engine, every adapter's reader is asked."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._readers: dict[EngineName, LogReader] = {name: known.adapter(name).reader(place) for name in known.NAMES}
+        self.starts: deque[Start] = deque([Start(None)], maxlen=_MOST_STARTS)
+        self._traceback: deque[str] = deque(maxlen=_TRACEBACK)
+
+    @property
+    def serving(self) -> bool:
+        """Whether the engine is past its start, so that lines without a hint need not be looked at."""
+        return self.starts[-1].phase in _SERVING
+
+    def line(self, line: str, number: int) -> None:
+        seen, phase = self._read(line, number)
+        if any(one.quantity == "start" for one in seen):
+            self._begin()
+        start = self.starts[-1]
+        start.phase = phase
+        source = Source(place=self._place, line=number, text=line.rsplit("\r", 1)[-1][:600])
+        self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
+        self._trouble(start, line, number, source)
+        if source.text.strip():
+            start.last.append(_said("last line", source, phase))
+
+    def _begin(self) -> None:
+        start = self.starts[-1]
+        if start.observations or start.troubled:
+            self.starts.append(Start(start.engine))
+
+    def _read(self, line: str, number: int) -> tuple[tuple[Observation, ...], Phase]:
+        engine = self.starts[-1].engine
+        if engine is not None and "engine=" not in line and "server_args=" not in line and "args:" not in line:
+            reader = self._readers[engine]
+            return reader.feed(line, number), reader.phase
+        for name, reader in self._readers.items():
+            before = reader.phase
+            seen = reader.feed(line, number)
+            if reader.phase != before or any(one.quantity != "not_understood" for one in seen):
+                self.starts[-1].engine = name
+                return seen, reader.phase
+        return (), self.starts[-1].phase
+
+    def _keep(self, start: Start, seen: tuple[Observation, ...]) -> None:
+        room = _MOST_OBSERVATIONS - len(start.observations)
+        start.observations += seen[:room]
+
+    def _trouble(self, start: Start, line: str, number: int, source: Source) -> None:
+        if "Traceback (most recent call last)" in line:
+            self._traceback.clear()
+        self._traceback.append(line[:300])
+        failed = allocator.read(line, number, self._place, start.phase)
+        if failed and len(start.failures) < _MOST_OF_A_SIGN:
+            where = frames.place(self._traceback)
+            phase = where.phase if where is not None and _tells_more(where.phase, start.phase) else start.phase
+            start.failures.append(Failure(observations=failed, phase=phase, place=where))
+        for sign in signs.read(line, source, start.phase):
+            kept = start.signs.setdefault(sign.name, [])
+            if len(kept) < _MOST_OF_A_SIGN:
+                kept.append(sign)
+        if _is_error(line) and len(start.errors) < _MOST_OF_A_SIGN:
+            start.errors.append(_said("error", source, start.phase))
+
+
+def _said(quantity: str, source: Source, phase: Phase) -> Observation:
+    return Observation(quantity=quantity, value=source.text, unit="text", source=source, phase=phase)
+
+
+def _tells_more(by_frames: Phase, by_markers: Phase) -> bool:
+    """Functions on the stack say what a start was doing; while it serves, only which kind of step."""
+    return by_markers not in _SERVING or by_frames in {"prefill", "decode"}
+
+
+def _is_error(line: str) -> bool:
+    """Whether a line names the exception that ended something (a warning that quotes one does not)."""
+    text = line.lstrip()
+    if " WARNING " in line or "Warning" in line:
+        return False
+    head = text.split(":", 1)[0].rsplit(" ", 1)[-1]
+    return (head.endswith(("Error", "Exception")) and ":" in text) or text.startswith("Fatal Python error")
+
+
+def _lines(stream: BinaryIO, serving: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+    """Numbered lines; while an engine serves, blocks without any hint of trouble are passed over."""
+    cutter = LineCutter()
+    number = 0
+    passed: list[str] = []
+    while block := stream.read(_BLOCK):
+        lines = cutter.feed(block)
+        if serving() and not any(hint in block for hint in _WAKING):
+            passed, number = lines, number + len(lines)
+            continue
+        first = number - len(passed[-_OVERLAP:]) + 1
+        yield from enumerate(passed[-_OVERLAP:], first)
+        yield from enumerate(lines, number + 1)
+        passed, number = [], number + len(lines)
+    yield from enumerate([*passed[-_OVERLAP:], *cutter.finish()], number - len(passed[-_OVERLAP:]) + 1)

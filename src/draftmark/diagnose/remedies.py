@@ -1,0 +1,107 @@
+"""What can be changed, with its arithmetic: each remedy is built here once, and the rules choose and order them."""
+
+import math
+
+from draftmark.diagnose.case import EXPANDABLE, HIGH_FRACTION, Case, gib
+from draftmark.finding import Change, Remedy
+from draftmark.units import MIB
+
+_LEAST_CHUNK = 256
+_MARGIN = 64 * MIB
+"""Bytes beyond what was missing, so that the next allocation does not fail in its turn."""
+
+
+def expandable_segments(case: Case) -> Remedy | None:
+    """Use what the allocator holds in pieces; None where that would not be enough, or is done already."""
+    stranded, missing = case.failed("reserved_unallocated"), missing_bytes(case)
+    if case.expandable or stranded is None or missing is None or stranded < missing:
+        return None
+    reduce = ""
+    if (case.gpus or 1) > 1:
+        reduce = "; with several GPUs the engine's custom all-reduce may not stand it (--disable-custom-all-reduce)"
+    return Remedy(
+        changes=(Change(flag=EXPANDABLE, direction="set", value="expandable_segments:True"),),
+        arithmetic=f"{gib(missing)} were missing while {gib(stranded)} were reserved but in pieces too small to use",
+        cost=f"no pool{reduce}",
+    )
+
+
+def smaller_chunk(case: Case, what: str = "activations of a prefill step grow with its tokens") -> Remedy | None:
+    """Halve the chunk."""
+    chunk = case.chunk
+    if chunk is not None and chunk // 2 < _LEAST_CHUNK:
+        return None
+    change = case.change("chunk", "lower", str(chunk // 2) if chunk is not None else None)
+    now = f"; now {chunk}" if chunk is not None else ""
+    return _remedy(change, f"{what}{now}", "no pool; prefill takes more steps")
+
+
+def lower_fraction(case: Case) -> Remedy | None:
+    """Leave more memory outside the pool: by what was missing and a margin, where both are known."""
+    missing, capacity, fraction = missing_bytes(case), case.capacity, case.fraction
+    if missing is None or capacity is None or fraction is None:
+        change = case.change("fraction", "lower")
+        now = f"; now {fraction:g}" if fraction is not None else ""
+        return _remedy(change, f"the pool takes what the failed allocation needed{now}", "pool tokens")
+    needed = missing + _MARGIN
+    value = math.floor((fraction - needed / capacity) * 1000) / 1000
+    freed = (fraction - value) * capacity
+    each = case.bytes_per_token
+    cost = f"{gib(freed)} of pool" + (f", about {freed / each:,.0f} tokens" if each else "")
+    arithmetic = (
+        f"{gib(missing)} missing + {gib(_MARGIN)} margin = {needed / capacity:.4f} of {gib(capacity)}; "
+        f"{fraction:g} -> {value:g}"
+    )
+    return _remedy(case.change("fraction", "lower", f"{value:g}"), arithmetic, cost)
+
+
+def raise_fraction(case: Case, least: float | None, why: str) -> Remedy | None:
+    """Give the pool more; None where there is nothing left to give."""
+    fraction = case.fraction
+    if (least is not None and least > HIGH_FRACTION) or (fraction is not None and fraction >= HIGH_FRACTION):
+        return None
+    value = f"above {least:.3f}" if least is not None else None
+    return _remedy(case.change("fraction", "raise", value), why, "room for activations; check the load afterwards")
+
+
+def more_gpus(case: Case, why: str) -> Remedy | None:
+    """Split the model over more GPUs."""
+    return _remedy(case.change("gpus", "raise"), why, "more GPUs")
+
+
+def shorter_context(case: Case, possible: float | None) -> Remedy | None:
+    """Promise less than the pool holds."""
+    value = f"{possible:.0f}" if possible is not None else None
+    return _remedy(
+        case.change("context", "lower", value), "the longest request must fit into the pool", "long requests"
+    )
+
+
+def fewer_requests(case: Case, why: str) -> Remedy | None:
+    """Fewer requests at once."""
+    requests = case.requests
+    value = str(requests // 2) if requests is not None and requests >= 2 else None
+    now = f"; now {requests}" if requests is not None else ""
+    return _remedy(case.change("requests", "lower", value), f"{why}{now}", "throughput at high concurrency")
+
+
+def fewer_graphs(case: Case) -> Remedy | None:
+    """Capture fewer batch sizes."""
+    return _remedy(
+        case.change("graphs", "lower"), "each captured batch size holds memory of its own", "speed of large batches"
+    )
+
+
+def only(*remedies: Remedy | None) -> tuple[Remedy, ...]:
+    """Those that apply, in order."""
+    return tuple(remedy for remedy in remedies if remedy is not None)
+
+
+def missing_bytes(case: Case) -> float | None:
+    """By how much the allocation missed."""
+    tried, free = case.failed("tried"), case.failed("free_at_failure")
+    return tried - free if tried is not None and free is not None and tried > free else None
+
+
+def _remedy(change: Change | None, arithmetic: str, cost: str) -> Remedy | None:
+    return Remedy(changes=(change,), arithmetic=arithmetic, cost=cost) if change is not None else None

@@ -1,0 +1,173 @@
+"""Rules for allocations that failed: the same message wants opposite changes in different phases."""
+
+from collections.abc import Callable
+from typing import Final
+
+from draftmark.diagnose import remedies
+from draftmark.diagnose.case import Case, as_evidence, gib, once
+from draftmark.finding import Confidence, Finding, Remedy
+from draftmark.observation import Observation
+
+Cure = Callable[[Case], tuple[Remedy, ...]]
+
+
+def out_of_memory(case: Case) -> Finding | None:
+    """The first failed allocation, named after what the engine was doing."""
+    failure = case.failure
+    captures, sampler, pool = (
+        case.signs("graph capture failed"),
+        case.signs("warm-up sampler"),
+        case.signs("pool allocation failed", "pool asked"),
+    )
+    if failure is None and not captures and not sampler:
+        return None
+    if sampler:
+        return _warm_up(case)
+    activity = failure.place.activity if failure is not None and failure.place is not None else None
+    phase = failure.phase if failure is not None else "graphs"
+    if captures:
+        kind = "graphs"
+    elif pool:
+        kind = "pool"
+    elif activity == "logits":
+        kind = "logits"
+    else:
+        kind = {"weights": "load", "ready": "serving"}.get(phase, phase)
+    code, what, confidence, cure = _KINDS.get(kind, _KINDS["unknown"])
+    evidence = _evidence(case, *(as_evidence(sign) for sign in (*captures, *pool)))
+    return Finding(
+        code=code,
+        severity="fatal",
+        confidence=confidence,
+        claim=f"out of memory {what}{_numbers(case)}",
+        evidence=evidence,
+        remedies=cure(case),
+    )
+
+
+def fragmentation(case: Case) -> Finding | None:
+    """The allocator held enough, in pieces."""
+    remedy = remedies.expandable_segments(case)
+    failure = case.failure
+    if remedy is None or failure is None or failure.phase in {"weights", "init"}:
+        return None
+    missing, stranded = remedies.missing_bytes(case) or 0, case.failed("reserved_unallocated") or 0
+    return Finding(
+        code="fragmented",
+        severity="warning",
+        confidence="certain",
+        claim=f"only {gib(missing)} were missing, and fragmentation had stranded {gib(stranded)}",
+        evidence=failure.observations[:1],
+        remedies=(remedy,),
+    )
+
+
+def _warm_up(case: Case) -> Finding:
+    sign = case.signs("warm-up sampler")[0]
+    requests = sign.number("requests")
+    what = sign.values.get("what", "sampler")
+    claim = f"out of memory while the {what} was warmed up with {requests:.0f} requests{_numbers(case)}"
+    why = "the warm-up makes logits for every request at once: requests x vocabulary x 4 bytes"
+    fewer = remedies.fewer_requests(case, why)
+    return Finding(
+        code="warm-up-oom",
+        severity="fatal",
+        confidence="certain",
+        claim=claim,
+        evidence=_evidence(case, as_evidence(sign)),
+        remedies=remedies.only(fewer, remedies.lower_fraction(case)),
+    )
+
+
+def _serving(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(
+        remedies.expandable_segments(case), remedies.smaller_chunk(case), remedies.lower_fraction(case)
+    )
+
+
+def _logits(case: Case) -> tuple[Remedy, ...]:
+    why = "log-probabilities of a prompt take chunk x vocabulary x 6 bytes at once"
+    return remedies.only(remedies.smaller_chunk(case, why), remedies.lower_fraction(case))
+
+
+def _decode(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(
+        remedies.expandable_segments(case),
+        remedies.lower_fraction(case),
+        remedies.fewer_requests(case, "what a decode step needs grows with the requests in it"),
+    )
+
+
+def _graphs(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(remedies.fewer_graphs(case), remedies.lower_fraction(case))
+
+
+def _pool(case: Case) -> tuple[Remedy, ...]:
+    if case.configuration is not None and case.configuration.pool_tokens is not None:
+        change = case.change("pool", "lower")
+        fixed = (
+            Remedy(changes=(change,), arithmetic="an explicit pool must fit", cost="pool tokens") if change else None
+        )
+        return remedies.only(fixed)
+    requests = None
+    if case.signs("pool asked"):
+        requests = remedies.fewer_requests(case, "this engine reserves requests x context")
+    shorter = remedies.shorter_context(case, None) if case.engine is None else None
+    return remedies.only(shorter, requests, remedies.lower_fraction(case) if case.engine is not None else None)
+
+
+def _load(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(remedies.more_gpus(case, "the weights alone do not fit; no fraction changes that"))
+
+
+def _profile(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(
+        remedies.smaller_chunk(case, "the trial run uses a full chunk"),
+        remedies.fewer_requests(case, "the trial run samples for the most requests"),
+    )
+
+
+def _none(case: Case) -> tuple[Remedy, ...]:  # noqa: ARG001
+    return ()
+
+
+_KINDS: Final[dict[str, tuple[str, str, Confidence, Cure]]] = {
+    "prefill": ("prefill-oom", "at the activation peak of a prefill step", "certain", _serving),
+    "serving": (
+        "prefill-oom",
+        "while serving, most likely at the activation peak of a prefill step",
+        "likely",
+        _serving,
+    ),
+    "logits": ("logits-oom", "while log-probabilities were computed", "certain", _logits),
+    "decode": ("decode-oom", "in a decode step", "certain", _decode),
+    "graphs": ("graph-oom", "while CUDA graphs were captured", "certain", _graphs),
+    "warm-up": ("warm-up-oom", "during the warm-up, after the pool was made", "likely", _graphs),
+    "pool": ("pool-oom", "while the pool was allocated", "certain", _pool),
+    "load": ("load-oom", "while the weights were loaded", "certain", _load),
+    "profile": ("profile-oom", "in the trial run before the pool is sized", "certain", _profile),
+    "unknown": ("out-of-memory", "in a phase that the log does not show", "possible", _none),
+}
+"""By what the engine was doing: code, words, how sure, and what to change."""
+
+
+def _numbers(case: Case) -> str:
+    """`: tried 896 MiB, 893 MiB free, missed by 3 MiB, with 1.40 GiB stranded by fragmentation`."""
+    tried, free, missing = case.failed("tried"), case.failed("free_at_failure"), remedies.missing_bytes(case)
+    stranded, private = case.failed("reserved_unallocated"), case.failed("private_pools")
+    parts = [
+        f"tried {gib(tried)}" if tried is not None else "",
+        f"{gib(free)} free" if free is not None else "",
+        f"missed by {gib(missing)}" if missing is not None else "",
+        f"with {gib(stranded)} stranded by fragmentation" if stranded and missing and stranded >= missing else "",
+        f"{gib(private)} in private pools of graphs" if private else "",
+    ]
+    said = ", ".join(part for part in parts if part)
+    return f": {said}" if said else ""
+
+
+def _evidence(case: Case, *more: Observation) -> tuple[Observation, ...]:
+    failed = case.failure.observations[:1] if case.failure is not None else ()
+    settings = [seen for name in ("memory_fraction", "chunk", "pool_tokens") if (seen := case.seen(name)) is not None]
+    left = [one for one in case.start.observations if one.quantity == "free" and one.phase in {"warm-up", "ready"}]
+    return once((*failed, *more[:3], *settings, *left[-1:]))

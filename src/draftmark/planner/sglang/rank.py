@@ -1,0 +1,88 @@
+"""One rank of SGLang: what it holds before the pool is sized, its budget, and the pools it makes of it."""
+
+import msgspec
+
+from draftmark.configuration import Configuration
+from draftmark.hardware import Machine
+from draftmark.model import Model
+from draftmark.physics.memory import kv_heads_of, weight_bytes
+from draftmark.planner import layout
+from draftmark.planner.learn import Learned
+from draftmark.planner.sglang import terms
+from draftmark.planner.sglang.cells import Cells, States, cells, states
+from draftmark.planner.sglang.pools import Pools, divide, multimodal_reserve
+from draftmark.planner.sglang.rules import Rules
+from draftmark.planner.terms import Term, spread
+from draftmark.units import Bytes
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's quantities before the pool is sized, and its pools."""
+
+    stage: layout.Stage
+    context: Term
+    communication: Term | None
+    weights: Term
+    draft: Term | None
+    unattributed: Term
+    cells: Cells
+    states: States | None
+    before: float
+    budget: float
+    deviation: float
+    pools: Pools
+    learned: Learned
+
+
+def rank(
+    model: Model,
+    full: Configuration,
+    machine: Machine,
+    stage: layout.Stage,
+    rules: Rules,
+    *,
+    free: Bytes | None,
+    draft: Model | None,
+    learned: Learned,
+) -> Rank:
+    """The quantities of one rank of a stage."""
+    context, communication = terms.context(), terms.communication(full, machine.device)
+    before = float(free if free is not None else machine.device.memory - context.bytes)
+    before -= communication.bytes if communication else 0
+    own = terms.weights(layout.rank_weights(model, full, stage), exact=model.exact_weights)
+    drafted = draft_weights(model, full, draft) if stage.last else None
+    counted = drafted.bytes if drafted is not None and rules.draft_counted else 0
+    rest = terms.unattributed()
+    slack = before * (1 - (full.memory_fraction or 0))
+    budget = before - own.bytes - counted - rest.bytes - slack - multimodal_reserve(rules, vision=model.vision)
+    budget += learned.budget
+    found, held = cells(model, full, stage, rules, draft), states(model, full, stage)
+    machine_terms = [context, *([communication] if communication else [])]
+    deviation = spread([own, rest, *([drafted] if drafted else [])])
+    return Rank(
+        stage=stage,
+        context=context,
+        communication=communication,
+        weights=own,
+        draft=drafted,
+        unattributed=rest,
+        cells=found,
+        states=held,
+        before=before,
+        budget=budget,
+        # What is missing before the start lowers the budget only by the fraction.
+        deviation=learned.deviation
+        * (deviation**2 + ((full.memory_fraction or 0) * spread(machine_terms)) ** 2) ** 0.5,
+        learned=learned,
+        pools=divide(budget, found, held, full, rules),
+    )
+
+
+def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
+    """Weights of the draft on one rank; drafts share the target's ranks."""
+    if full.speculative is None or full.speculative.algorithm.upper() in ("NGRAM", "NONE"):
+        return None
+    groups = draft.weights if draft is not None else layout.draft_groups(model)
+    size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))
+    exact = draft.exact_weights if draft is not None else any(group.role == "draft" for group in model.weights)
+    return msgspec.structs.replace(terms.weights(size, exact=exact), deviation=0.1 * size)

@@ -1,0 +1,84 @@
+"""What a user wants to serve, and whether a pool holds it."""
+
+from typing import Literal
+
+import msgspec
+
+from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
+from draftmark.model import Model
+from draftmark.planner.terms import exceeds
+from draftmark.units import Tokens
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """`concurrency` requests at once, each of `context` prompt tokens and `output` tokens."""
+
+    context: Tokens
+    output: Tokens
+    concurrency: int = 1
+
+    @property
+    def length(self) -> Tokens:
+        """Prompt and output of one request."""
+        return Tokens(self.context + self.output)
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """What the target needs and what the pool is expected to have, in the engine's own unit."""
+
+    needed: int
+    available: int
+    deviation: float
+    unit: Literal["tokens", "blocks"]
+    requests: int
+    """Most running requests; a target of more at once is not reached."""
+    concurrency: int
+
+    @property
+    def probability(self) -> float:
+        """That the target fits."""
+        if self.requests < self.concurrency:
+            return 0.0
+        return 1.0 - exceeds(self.needed - self.available, self.deviation)
+
+
+def reserve(configuration: Configuration) -> int:
+    """Tokens a request beyond prompt and output: what a draft writes before it is accepted, twice with overlap."""
+    draft = configuration.speculative
+    if draft is None:
+        return 0
+    ahead = max(draft.draft_tokens or 0, (draft.steps or 0) * (draft.top_k or 1))
+    return 2 * ahead if configuration.engine == "sglang" else ahead
+
+
+def request_tokens(target: Target, configuration: Configuration) -> int:
+    """Tokens of one request in whole pages."""
+    page = configuration.page or 1
+    return -(-(target.length + reserve(configuration)) // page) * page
+
+
+def check_target(target: Target, model: Model, configuration: Configuration) -> None:
+    """Refuse targets that no pool can serve.
+
+    Raises:
+        BadInput: the target is beyond the model's context, or beyond the one that the flags allow.
+    """
+    if target.length > model.context:
+        raise BadInput(
+            f"a target of {target.length} tokens is beyond the model's own {model.context}",
+            place=f"--context {target.context} --output {target.output}",
+            remedy=f"ask for at most {model.context} together, or change the checkpoint's rope_scaling",
+        )
+    if configuration.context is not None and target.length > configuration.context:
+        raise BadInput(
+            f"a target of {target.length} tokens contradicts a context limited to {configuration.context}",
+            place="--max-context",
+            remedy="raise the limit, or ask for less",
+        )
+    if configuration.pool_tokens is not None and target.length > configuration.pool_tokens:
+        raise BadInput(
+            f"a target of {target.length} tokens contradicts a pool limited to {configuration.pool_tokens}",
+            place="--pool-tokens",
+            remedy="leave the limit out, or ask for less",
+        )

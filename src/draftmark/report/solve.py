@@ -1,0 +1,69 @@
+"""Configurations that reach a target, as people read them."""
+
+import shlex
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from draftmark.engines.adapter import Command
+from draftmark.planner import Candidate, Solution
+from draftmark.report.quantities import count, share, size
+
+
+def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
+    """The target, the configurations ranked, the one to launch first with its command line."""
+    yield target_text(found)
+    yield candidates_table(found.candidates)
+    if command is not None:
+        yield Text("Launch this first:", style="bold")
+        yield Text(shell(command), no_wrap=True, overflow="ignore")
+    if found.otherwise:
+        yield Text(found.otherwise, style="bold")
+    for note in (*found.notes, *found.asked.notes):
+        yield Text(f"Note: {note}.")
+    for flag in found.asked.not_understood:
+        yield Text(f"Not understood, and not in the prediction: {flag}", style="bold")
+
+
+def target_text(found: Solution) -> Text:
+    """What is asked, and whether the configuration as given has it."""
+    target, reach = found.target, found.asked.reach
+    asked = (
+        f"Target: {target.concurrency} x ({count(target.context)} tokens of context + {count(target.output)} of output)"
+    )
+    if reach is None:
+        return Text(asked, style="bold")
+    return Text(
+        f"{asked}, {count(reach.needed)} {reach.unit} with pages and draft reserve.\n"
+        f"As asked, the pool has {count(reach.available)} {reach.unit}: it fits with probability "
+        f"{share(reach.probability)}.",
+        style="bold",
+    )
+
+
+def candidates_table(candidates: tuple[Candidate, ...]) -> Table:
+    """Best first: changes, predicted tokens, how sure, headroom, risk, cost."""
+    table = Table(title="Configurations, best first", title_justify="left")
+    for heading, right in (("changes", False), ("pool tokens", True), ("fits", True), ("headroom", True)):
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table.add_column("risk", justify="right")
+    table.add_column("cost", overflow="fold")
+    for one in candidates:
+        changes = "\n".join(f"{change.flag} {change.value or ''}".strip() for change in one.changes)
+        table.add_row(
+            changes or "none",
+            count(one.plan.pool.tokens),
+            share(one.probability),
+            size(one.headroom),
+            share(one.plan.worst_risk),
+            "; ".join(one.costs) or "none",
+        )
+    return table
+
+
+def shell(command: Command) -> str:
+    """A command line to paste."""
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in command.environment]
+    return " ".join([*assignments, shlex.join(command.argv)])

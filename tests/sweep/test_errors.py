@@ -1,0 +1,100 @@
+"""What is wrong is said in one line with cause, place and remedy."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from draftmark.errors import BadInput, DraftmarkError, EngineFailed
+from draftmark.sample import Point
+from draftmark.selftest.model import Fault, Setup
+from draftmark.selftest.process import GroundTruth
+from draftmark.sweep import Options, sweep
+from draftmark.units import Tokens
+
+from .conftest import FAST
+
+QUICK = Options(warm_up=0, repeats=1, most_repeats=1, output=Tokens(4))
+
+
+def nothing(point: Point) -> None:
+    pass
+
+
+def message(server_url: str, options: Options = QUICK) -> str:
+    with pytest.raises(DraftmarkError) as problem:
+        sweep(server_url, (100,), options, sink=nothing)
+    text = str(problem.value)
+    assert "\n" not in text
+    assert problem.value.place
+    assert problem.value.remedy
+    return text
+
+
+def test_a_key_is_wanted_and_used(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, api_key="sesame"))
+    assert "wants a key (401); give --api-key" in message(server.url)
+    assert "wants a key" in message(server.url, msgspec.structs.replace(QUICK, api_key="wrong"))
+    with_key = msgspec.structs.replace(QUICK, api_key="sesame")
+    assert sweep(server.url, (100,), with_key, sink=nothing).points[0].invalid is None
+
+
+def test_https_asked_of_a_plain_server(server: GroundTruth) -> None:
+    assert "is it http and not https?" in message(server.url.replace("http:", "https:"))
+
+
+def test_a_server_that_fails_on_a_few_tokens(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, fault=Fault(kind="refuse")))
+    with pytest.raises(EngineFailed, match="500"):
+        sweep(server.url, (100,), QUICK, sink=nothing)
+
+
+def test_a_chat_only_server_is_found_out(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST, completions=False))
+    result = sweep(server.url, (100,), QUICK, sink=nothing)
+    assert result.dialect.route == "/v1/chat/completions"
+    assert result.points[0].invalid is None
+    asked = msgspec.structs.replace(QUICK, api="completions")
+    assert "no such route" in message(server.url, asked)
+
+
+def test_a_text_that_is_too_short(server: GroundTruth, tmp_path: Path) -> None:
+    file = tmp_path / "short.txt"
+    file.write_text("Not much.\n" * 5)
+    said = message(server.url, msgspec.structs.replace(QUICK, texts=(file,)))
+    assert "short.txt: 50 characters are too short" in said
+    file.write_bytes(b"\xff\xfe\xff")
+    assert "cannot be read as text" in message(server.url, msgspec.structs.replace(QUICK, texts=(file,)))
+
+
+def test_a_tokenizer_that_is_none(server: GroundTruth, tmp_path: Path) -> None:
+    said = message(server.url, msgspec.structs.replace(QUICK, tokenizer=tmp_path))
+    assert "no tokenizer can be read" in said
+
+
+@pytest.fixture
+def website() -> Iterator[str]:
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_what_answers_is_something_else(website: str) -> None:
+    with pytest.raises(BadInput, match="not an OpenAI-compatible server"):
+        sweep(website, (100,), QUICK, sink=nothing)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from prometheus_client import generate_latest
 from starlette.applications import Starlette
@@ -14,6 +14,8 @@ from starlette.routing import Route
 from draftmark.embedded.engine import Engine, Request
 from draftmark.embedded.generation import Sampler, TextStream
 from draftmark.embedded.openai import ApiError, Body, Message, Reply, read_body
+
+Value = TypeVar("Value")
 
 DEFAULT_OUTPUT: Final = 16
 """Tokens of a completion that names no number, as OpenAI has it; a chat may fill the context."""
@@ -54,40 +56,38 @@ class Api:
         return Response(generate_latest(self.engine.metrics), media_type="text/plain; version=0.0.4")
 
     async def _completion(self, http: HttpRequest) -> Response:
-        body = await self._body(http, "prompt")
-        return await self._answer(http, body, self._prompt_tokens(body), DEFAULT_OUTPUT, chat=False)
+        body = await self._body(http)
+        prompt = self._prompt_tokens(_given(body.prompt, "prompt"), body)
+        return await self._answer(http, body, prompt, DEFAULT_OUTPUT, chat=False)
 
     async def _chat(self, http: HttpRequest) -> Response:
-        body = await self._body(http, "messages")
-        prompt = self._prompt_tokens(body)
+        body = await self._body(http)
+        prompt = self._chat_tokens(_given(body.messages, "messages"))
         return await self._answer(http, body, prompt, max(self.engine.limit - len(prompt), 1), chat=True)
 
     async def _tokenize(self, http: HttpRequest) -> Response:
-        body = await self._body(http, None)
+        body = await self._body(http)
         if (body.prompt is None) == (body.messages is None):
             raise ApiError(400, "give either prompt or messages", param="prompt")
-        tokens = self._prompt_tokens(body)
+        if body.prompt is None:
+            tokens = self._chat_tokens(body.messages or [])
+        else:
+            tokens = self._prompt_tokens(body.prompt, body)
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": self.engine.context})
 
     async def _detokenize(self, http: HttpRequest) -> Response:
-        body = await self._body(http, "tokens")
-        return JSONResponse({"prompt": self._tokenizer.decode(self._known(body.tokens or []))})
+        tokens = _given((await self._body(http)).tokens, "tokens")
+        return JSONResponse({"prompt": self._tokenizer.decode(self._known(tokens))})
 
-    async def _body(self, http: HttpRequest, wanted: str | None) -> Body:
-        """A request's body, which must have the field `wanted` and be for the model that is served."""
+    async def _body(self, http: HttpRequest) -> Body:
         body = read_body(await http.body())
         if body.model not in {None, self._name}:
             cause = f"no model {body.model!r} here; it serves {self._name!r}"
             raise ApiError(404, cause, param="model", code="model_not_found")
-        if wanted and getattr(body, wanted) is None:
-            raise ApiError(422, f"the body has no field {wanted}", param=wanted)
         return body
 
-    def _prompt_tokens(self, body: Body) -> list[int]:
-        """Token ids of a chat, or of a prompt: a text, token ids, or a list with one of either."""
-        if body.messages is not None:
-            return self._chat_tokens(body.messages)
-        prompt = body.prompt or []
+    def _prompt_tokens(self, prompt: str | list[int | str | list[int]], body: Body) -> list[int]:
+        """Token ids of a prompt: a text, token ids, or a list with one of either."""
         if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
             prompt = prompt[0] if isinstance(prompt[0], str) else [*prompt[0]]
         if isinstance(prompt, str):
@@ -137,6 +137,13 @@ class Api:
             raise ApiError(400, cause, code="context_length_exceeded")
         if prompt + limit > engine.pool.tokens:
             raise ApiError(400, f"{asked}, beyond the pool of {engine.pool.tokens} tokens", code="pool_exceeded")
+
+
+def _given(value: Value | None, name: str) -> Value:
+    """The value of a field that this path cannot do without."""
+    if value is None:
+        raise ApiError(422, f"the body has no field {name}", param=name)
+    return value
 
 
 async def _unless_gone(http: HttpRequest, answer: Coroutine[Any, Any, Response]) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from prometheus_client import generate_latest
 from starlette.applications import Starlette
@@ -14,8 +14,6 @@ from starlette.routing import Route
 from draftmark.embedded.engine import Engine, Request
 from draftmark.embedded.generation import Sampler, TextStream
 from draftmark.embedded.openai import ApiError, Body, Message, Reply, read_body
-
-Value = TypeVar("Value")
 
 DEFAULT_OUTPUT: Final = 16
 """Tokens of a completion that names no number, as OpenAI has it; a chat may fill the context."""
@@ -57,12 +55,16 @@ class Api:
 
     async def _completion(self, http: HttpRequest) -> Response:
         body = await self._body(http)
-        prompt = self._prompt_tokens(_given(body.prompt, "prompt"), body)
+        if body.prompt is None:
+            raise ApiError(422, "the body has no field prompt", param="prompt")
+        prompt = self._prompt_tokens(body.prompt, body)
         return await self._answer(http, body, prompt, DEFAULT_OUTPUT, chat=False)
 
     async def _chat(self, http: HttpRequest) -> Response:
         body = await self._body(http)
-        prompt = self._chat_tokens(_given(body.messages, "messages"))
+        if body.messages is None:
+            raise ApiError(422, "the body has no field messages", param="messages")
+        prompt = self._chat_tokens(body.messages)
         return await self._answer(http, body, prompt, max(self.engine.limit - len(prompt), 1), chat=True)
 
     async def _tokenize(self, http: HttpRequest) -> Response:
@@ -76,8 +78,10 @@ class Api:
         return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": self.engine.context})
 
     async def _detokenize(self, http: HttpRequest) -> Response:
-        tokens = _given((await self._body(http)).tokens, "tokens")
-        return JSONResponse({"prompt": self._tokenizer.decode(self._known(tokens))})
+        body = await self._body(http)
+        if body.tokens is None:
+            raise ApiError(422, "the body has no field tokens", param="tokens")
+        return JSONResponse({"prompt": self._tokenizer.decode(self._known(body.tokens))})
 
     async def _body(self, http: HttpRequest) -> Body:
         body = read_body(await http.body())
@@ -137,13 +141,6 @@ class Api:
             raise ApiError(400, cause, code="context_length_exceeded")
         if prompt + limit > engine.pool.tokens:
             raise ApiError(400, f"{asked}, beyond the pool of {engine.pool.tokens} tokens", code="pool_exceeded")
-
-
-def _given(value: Value | None, name: str) -> Value:
-    """The value of a field that this path cannot do without."""
-    if value is None:
-        raise ApiError(422, f"the body has no field {name}", param=name)
-    return value
 
 
 async def _unless_gone(http: HttpRequest, answer: Coroutine[Any, Any, Response]) -> Response:

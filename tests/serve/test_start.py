@@ -1,8 +1,10 @@
 """Starts of a real process: how they end, and that nothing is left behind."""
 
 import os
+import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,12 +16,14 @@ import pytest
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Requirement
 from draftmark.errors import BadInput
+from draftmark.ledger import Entry, close
 from draftmark.serve import (
     Activity,
     Event,
     HungUp,
     PhaseEntered,
     Place,
+    Prediction,
     Started,
     StartFailed,
     interruptible,
@@ -28,7 +32,7 @@ from draftmark.serve import (
 )
 from draftmark.serve.process import EngineProcess
 from draftmark.trial import Crashed, OutOfMemory, Stopped, TimedOut
-from draftmark.units import MIB
+from draftmark.units import GIB, MIB, Bytes
 from tests.serve.toy_adapter import ToyAdapter
 
 
@@ -65,6 +69,30 @@ def test_a_ready_server_states_its_pool_and_is_gone_afterwards(configuration: Co
     assert [event.phase for event in events if isinstance(event, PhaseEntered)][:2] == ["init", "weights"]
     assert any(isinstance(event, Activity) and event.done == 0.5 for event in events)
     assert "pool tokens 4096" in Path(server.log_path).read_text()
+
+
+def test_loading_has_a_rate_where_the_weights_are_predicted(configuration: Configuration) -> None:
+    events: list[Event] = []
+    entries = (Entry(account="weights", bytes=Bytes(3 * GIB), why="a test"),)
+    prediction = Prediction(ledgers=(close(rank=0, capacity=Bytes(4 * GIB), entries=entries),))
+    with serve(configuration, adapter=ToyAdapter(), prediction=prediction, progress=events.append):
+        pass
+    loading = next(event for event in events if isinstance(event, Activity) and event.done == 0.5)
+    assert loading.rate is not None
+    assert loading.remaining is not None
+    assert loading.rate * loading.remaining == pytest.approx(1.5 * GIB)
+
+
+def test_py_spy_reads_a_hang_without_ending_it(configuration: Configuration) -> None:
+    if not (shutil.which("py-spy") or Path(sys.executable).with_name("py-spy").exists()):
+        pytest.skip("py-spy is not installed")
+    error, _ = failed(configuration, "hang", weights=1.0, init=30.0)
+    outcome = error.trial.outcome
+    assert isinstance(outcome, TimedOut)
+    assert outcome.stack is not None
+    assert outcome.stack.startswith("Process ")
+    assert error.trial.log is not None
+    assert "Fatal Python error" not in Path(error.trial.log).read_text()
 
 
 def test_a_server_without_a_stated_pool_is_ready_with_a_note(

@@ -6,7 +6,21 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from draftmark.cli import demo, diagnose, explain, import_, inspect, plan, report, runs, selftest, serve, stop, sweep
+from draftmark.cli import (
+    demo,
+    diagnose,
+    explain,
+    import_,
+    inspect,
+    kernel,
+    plan,
+    report,
+    runs,
+    selftest,
+    serve,
+    stop,
+    sweep,
+)
 from draftmark.errors import DraftmarkError
 
 INTERRUPTED: Final = 130
@@ -32,6 +46,7 @@ app.command()(runs.export)
 app.command()(selftest.selftest)
 app.command("import")(import_.import_)
 app.command()(demo.demo)
+app.add_typer(kernel.app, name="kernel")
 
 
 def _version(wanted: bool) -> None:

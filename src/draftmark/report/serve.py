@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.ledger import Ledger, Pool, compare
-from draftmark.report.quantities import UNKNOWN, count, duration, size
+from draftmark.report.quantities import UNKNOWN, bandwidth, count, duration, size
 from draftmark.serve import Activity, Event, Note, PhaseEntered, Started
 from draftmark.serve.records import Record
 from draftmark.trial import Crashed, Outcome, OutOfMemory, Ready, Stopped, TimedOut, Trial
@@ -29,7 +29,8 @@ def passing(event: Event) -> str | None:
         return None
     left = f", about {duration(event.remaining)} left" if event.remaining is not None else ""
     share = f" {event.done:.0%}" if event.done is not None else ""
-    return f"{event.phase}{share}{left}: {event.text}"
+    rate = f" at {bandwidth(event.rate)}" if event.rate is not None else ""
+    return f"{event.phase}{share}{rate}{left}: {event.text}"
 
 
 def trial(kept: Trial) -> Group:

@@ -3,6 +3,7 @@
 from draftmark.serve.attach import attach, stop
 from draftmark.serve.autopsy import findings
 from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
+from draftmark.serve.hosts import OnFirstHost, Others, launcher_for, spread
 from draftmark.serve.kept import Kept
 from draftmark.serve.launcher import Launcher
 from draftmark.serve.launcher import parse as parse_launcher
@@ -20,6 +21,8 @@ __all__ = [
     "Launcher",
     "Note",
     "Observed",
+    "OnFirstHost",
+    "Others",
     "PhaseEntered",
     "Place",
     "Prediction",
@@ -29,7 +32,9 @@ __all__ = [
     "attach",
     "findings",
     "interruptible",
+    "launcher_for",
     "parse_launcher",
     "serve",
+    "spread",
     "stop",
 ]

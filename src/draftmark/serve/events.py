@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from draftmark.observation import Observation, Phase
-from draftmark.units import Seconds
+from draftmark.units import BytesPerSecond, Seconds
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
@@ -35,6 +35,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True, tag="activity"):
     done: float | None = None
     """Share of the phase's work, 0 to 1."""
     remaining: Seconds | None = None
+    rate: BytesPerSecond | None = None
+    """Weights loaded a second on one rank, where their size was predicted."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):

@@ -43,26 +43,26 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         """Address that the engine must listen on, so that this machine reaches it as 127.0.0.1."""
         return "0.0.0.0" if self.kind == "container" else "127.0.0.1"
 
-    def wrap(self, command: Command, port: int, id_file: Path) -> Command:
-        """The command to run here: prefix, what it needs, then the engine's own command."""
+    def wrap(self, command: Command, port: int | None, id_file: Path) -> Command:
+        """The command to run here: prefix, what it needs (reaching `port`, where one is given), the engine's own."""
         if self.kind == "container":
             return self._in_container(command, port, id_file)
         if self.kind == "ssh":
             return self._over_ssh(command, port)
         return Command(argv=(*self.words, *command.argv), environment=command.environment)
 
-    def _in_container(self, command: Command, port: int, id_file: Path) -> Command:
+    def _in_container(self, command: Command, port: int | None, id_file: Path) -> Command:
         run = self.words.index("run") + 1
         published = any(_NETWORK_OPTIONS.match(word) for word in self.words[run:])
         options = ["--cidfile", str(id_file)]
-        options += [] if published else ["--publish", f"127.0.0.1:{port}:{port}"]
+        options += [] if published or port is None else ["--publish", f"127.0.0.1:{port}:{port}"]
         for name, value in command.environment:
             options += ["--env", f"{name}={value}"]
         return Command(argv=(*self.words[:run], *options, *self.words[run:], *command.argv))
 
-    def _over_ssh(self, command: Command, port: int) -> Command:
+    def _over_ssh(self, command: Command, port: int | None) -> Command:
         program, *rest = self.words
-        forward = ("-o", "ExitOnForwardFailure=yes", "-L", f"{port}:127.0.0.1:{port}")
+        forward = ("-o", "ExitOnForwardFailure=yes", "-L", f"{port}:127.0.0.1:{port}") if port is not None else ()
         variables = [f"{name}={value}" for name, value in command.environment]
         remote = shlex.join(["env", *variables, *command.argv])
         return Command(argv=(program, *forward, *rest, f'echo "draftmark: remote process $$"; exec {remote}'))

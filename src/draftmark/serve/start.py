@@ -134,7 +134,8 @@ def _start(
                 url=record.url,
             )
         )
-        watch = Watch(record.log, adapter.reader(str(log)), progress)
+        weights = prediction.ledgers[0].amount("weights") if prediction.ledgers else None
+        watch = Watch(record.log, adapter.reader(str(log)), progress, weights)
     except BaseException:
         process.kill()
         raise

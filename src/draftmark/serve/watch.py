@@ -14,7 +14,7 @@ from draftmark.serve.launcher import REMOTE_PROCESS
 from draftmark.serve.log import Tail
 from draftmark.serve.process import Exit
 from draftmark.trial import Crashed, OutOfMemory
-from draftmark.units import Bytes, Seconds
+from draftmark.units import Bytes, BytesPerSecond, Seconds
 
 _SHARE: Final = re.compile(r"(\d{1,3})%\s*(?:Completed\s*)?\|")
 _SETTLE: Final = 0.3
@@ -23,11 +23,18 @@ _LAST_LINES: Final = 15
 
 
 class Watch:
-    """Reads the log at each `step`; keeps what the engine stated."""
+    """Reads the log at each `step`; keeps what the engine stated.
 
-    def __init__(self, log: str, reader: LogReader, progress: Progress) -> None:
+    Args:
+        log: the file.
+        reader: the engine's reader.
+        progress: told of every step.
+        weights: bytes that one rank loads, where they were predicted, for the rate.
+    """
+
+    def __init__(self, log: str, reader: LogReader, progress: Progress, weights: Bytes | None = None) -> None:
         self._tail, self._reader, self._progress = Tail(Path(log)), reader, progress
-        self._place = log
+        self._place, self._weights = log, weights
         self._last: list[str] = []
         self._shown = ""
         self.remote_process: int | None = None
@@ -92,8 +99,12 @@ class Watch:
         self._shown = text
         match = _SHARE.search(text)
         done = min(1.0, int(match.group(1)) / 100) if match else None
-        remaining = Seconds(self.in_phase * (1 - done) / done) if done else None
-        self._progress(Activity(phase=self.phase, text=text.strip()[:300], done=done, remaining=remaining))
+        passed = self.in_phase
+        remaining = Seconds(passed * (1 - done) / done) if done else None
+        rate = None
+        if done and self._weights is not None and self.phase == "weights":
+            rate = BytesPerSecond(done * self._weights / passed)
+        self._progress(Activity(phase=self.phase, text=text.strip()[:300], done=done, remaining=remaining, rate=rate))
 
     def _phase_by_stack(self, marked: Phase) -> Phase:
         """What the engine was doing, by the functions on its stack where they tell more than the last marker."""

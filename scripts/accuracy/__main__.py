@@ -17,6 +17,7 @@ from statistics import mean
 from rows import DATA, ROOT, Row, configs, family, read
 from starts_sglang import device_starts, public_starts
 from starts_vllm import learned, replays, vllm_predictions
+from starts_vllm import public_starts as public_vllm
 
 from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
@@ -95,12 +96,20 @@ def each(rows: list[Row]) -> list[str]:
     ]
 
 
+def noted(name: str) -> list[str]:
+    """Sources of a file of published starts, with what is not known of them."""
+    entries = [json.loads(line) for line in (DATA / "starts" / name).read_text().splitlines()]
+    return [
+        f"- {entry['model']} on {entry['gpu']}: {entry.get('note', 'as stated')} ({entry['source']})"
+        for entry in entries
+    ]
+
+
 def page() -> str:
     """The whole page."""
     vllm, public, replayed = vllm_predictions(), public_starts(), replays()
     device, left = device_starts()
     pairs, before, after = learned()
-    published = [json.loads(line) for line in (DATA / "starts" / "sglang.jsonl").read_text().splitlines()]
     return TEMPLATE.read_text().format(
         cache="\n".join(cache_table()),
         given="\n".join(by_family(vllm["given"])),
@@ -109,6 +118,8 @@ def page() -> str:
         within=sum(error == 0 for error in replayed),
         replayed=len(replayed),
         beyond=f"{max(replayed):.2%}",
+        others="\n".join(each(public_vllm())),
+        others_notes="\n".join(noted("vllm-public.jsonl")),
         pairs=pairs,
         before=f"{before:.2f}",
         after=f"{after:.2f}",
@@ -117,7 +128,7 @@ def page() -> str:
         left="\n".join(each(left)),
         left_error=f"{mean(abs(row.error) for row in left):.2f}",
         public="\n".join(each(public)),
-        notes="\n".join(f"- {entry['model']}: {entry['note']} ({entry['source']})" for entry in published),
+        notes="\n".join(noted("sglang.jsonl")),
     )
 
 

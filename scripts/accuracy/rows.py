@@ -9,8 +9,9 @@ import msgspec
 
 from draftmark.checkpoint.files import Files
 from draftmark.checkpoint.load import read_model
-from draftmark.model import Gqa, Mla, Model, Recurrent
-from draftmark.units import GIB
+from draftmark.model import Gqa, Mla, Model, Recurrent, WeightGroup
+from draftmark.planner import Plan
+from draftmark.units import GIB, Bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -71,3 +72,24 @@ def base(name: str) -> str:
     """A model without its maker and its quantization, so that all its rows are left out together."""
     short = name.split("/")[-1].lower().removeprefix("meta-")
     return re.sub(r"-(instruct|chat|it|quantized.*|fp8-dynamic|hf|v0\.1|\d{4})(?=-|$|\.)", "", short)
+
+
+def with_weights(model: Model, gib: float, ranks: int) -> Model:
+    """The model with so many GiB of weights on each rank, as the start itself said."""
+    size = round(gib * GIB * ranks)
+    whole = WeightGroup(role="mlp", layer=0, bytes=Bytes(size), parameters=size, dtype="U8")
+    return msgspec.structs.replace(model, weights=(whole,), exact_weights=True)
+
+
+def pool_row(name: str, model: Model, found: Plan, real: int) -> Row:
+    """Pool bytes, at the bytes a token of the plan."""
+    per = found.bytes_per_token
+    low, high = found.pool.low or 0, found.pool.high or 0
+    return Row(
+        name=name,
+        family=family(model),
+        real=real * per,
+        predicted=found.pool.tokens * per,
+        low=low * per,
+        high=high * per,
+    )

@@ -8,14 +8,14 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from rows import DATA, ROOT, Row, configs, family, read
+from rows import DATA, ROOT, Row, configs, family, pool_row, read, with_weights
 
 from draftmark.checkpoint.load import load_model
 from draftmark.engines.sglang_flags import parse_flags
 from draftmark.machine.catalogue import parse_machine
-from draftmark.model import Model, WeightGroup
+from draftmark.model import Model
 from draftmark.planner import Plan, plan
-from draftmark.units import GIB, Bytes
+from draftmark.units import GIB
 
 
 def device_starts() -> tuple[list[Row], list[Row]]:
@@ -69,24 +69,3 @@ def public_starts() -> list[Row]:
         found = plan(model, asked, parse_machine(entry["gpu"]))
         rows.append(pool_row(f"{entry['model']} on {entry['gpu']}", model, found, entry["tokens"]))
     return rows
-
-
-def with_weights(model: Model, gib: float, ranks: int) -> Model:
-    """The model with so many GiB of weights on each rank, as the start itself said."""
-    size = round(gib * GIB * ranks)
-    whole = WeightGroup(role="mlp", layer=0, bytes=Bytes(size), parameters=size, dtype="U8")
-    return msgspec.structs.replace(model, weights=(whole,), exact_weights=True)
-
-
-def pool_row(name: str, model: Model, found: Plan, real: int) -> Row:
-    """Pool bytes, at the bytes a token of the plan."""
-    per = found.bytes_per_token
-    low, high = found.pool.low or 0, found.pool.high or 0
-    return Row(
-        name=name,
-        family=family(model),
-        real=real * per,
-        predicted=found.pool.tokens * per,
-        low=low * per,
-        high=high * per,
-    )

@@ -1,17 +1,21 @@
 """Public starts of vLLM: KV bytes with whole models left out of the fit, and replays of the logs' own budgets."""
 
 import csv
+import json
 import math
 from statistics import mean, median
 from typing import Any
 
 import msgspec
 import numpy as np
-from rows import DATA, Row, base, configs, family, read
+from rows import DATA, Row, base, configs, family, read, with_weights
 
 from draftmark.configuration import Configuration, Parallel
+from draftmark.engines.vllm_flags import parse_flags
 from draftmark.ledger import Entry, Ledger, close
+from draftmark.machine.catalogue import find_gpu, parse_machine
 from draftmark.model import Model
+from draftmark.planner import Plan, plan
 from draftmark.planner.layout import rank_weights, stages, vllm_stages
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.terms import NINETY
@@ -79,7 +83,7 @@ def predict_vllm(
     peak = terms.activations(model, wanted, last=stage.last, law=law)
     if constant is not None:
         peak = msgspec.structs.replace(peak, bytes=round(constant))
-    outside = terms.communication(wanted)
+    outside = terms.communication(wanted, find_gpu("h100"))
     predicted = math.ceil(H100 * UTILIZATION) - own.bytes - peak.bytes - outside.bytes
     swing = NINETY * math.hypot(own.deviation, peak.deviation, outside.deviation)
     return Row(
@@ -159,3 +163,28 @@ def pool_ledger(size: float) -> Ledger:
     """A ledger with nothing but a pool."""
     entry = Entry(account="pool", bytes=Bytes(round(size)), why="")
     return close(rank=0, capacity=Bytes(round(H100)), entries=(entry,))
+
+
+def public_starts() -> list[Row]:
+    """Starts of other versions, GPUs and models that people published; nothing was fitted to them."""
+    known = configs()
+    rows = []
+    for line in (DATA / "starts" / "vllm-public.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        machine = parse_machine(entry["gpu"])
+        model = read(known[entry["model"]])
+        if "weights_gib" in entry:
+            model = with_weights(model, entry["weights_gib"], machine.count)
+        asked = parse_flags((entry["model"], *entry["flags"])).configuration
+        found = plan(model, msgspec.structs.replace(asked, version=entry["version"]), machine)
+        name = f"{entry['model']} {entry['version']} on {entry['gpu']}"
+        rows.append(pool_bytes(name, model, found, entry))
+    return rows
+
+
+def pool_bytes(name: str, model: Model, found: Plan, entry: dict[str, Any]) -> Row:
+    """Pool bytes; where only tokens were printed, they are scaled by the plan's own bytes and tokens."""
+    predicted, tokens = float(found.pool.bytes or 0), max(1, found.pool.tokens)
+    real = entry["kv_gib"] * GIB if "kv_gib" in entry else predicted / tokens * entry["tokens"]
+    low, high = (predicted / tokens * (end or 0) for end in (found.pool.low, found.pool.high))
+    return Row(name=name, family=family(model), real=real, predicted=predicted, low=low, high=high)

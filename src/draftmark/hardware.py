@@ -21,6 +21,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     architecture: str | None = None
     """Compute capability (`sm_90`) or gfx name."""
+    nvlink: bool = False
+    """Several of them in one host are joined by NVLink."""
     board_memory: Bytes | None = None
     """What nvidia-smi prints as memory.total; it counts the driver's own share, which programs are not given."""
 

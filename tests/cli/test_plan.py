@@ -97,3 +97,13 @@ def test_more_bad_input(config: str, words: tuple[str, ...], message: str) -> No
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_plan_needs_nothing_heavy(config: str) -> None:
+    script = (
+        "import sys; from draftmark.cli.main import app\n"
+        f"app(args=['plan', {config!r}, '--gpu', 'h200', '--context', '30k'], standalone_mode=False)\n"
+        "print(sorted({'torch', 'transformers', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

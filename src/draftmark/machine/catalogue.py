@@ -63,5 +63,6 @@ def _device(row: dict[str, Any]) -> Device:
         matrix_rate=None if rate is None else Flops(rate * 1e12),
         source=f"{row['source']}; memory: {row['memory_source']}",
         architecture=row["architecture"],
+        nvlink=row.get("nvlink", False),
         board_memory=None if board is None else Bytes(board * MIB),
     )

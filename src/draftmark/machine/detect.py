@@ -66,6 +66,7 @@ def _device(handle: object) -> Device:
         matrix_rate=None if known is None else known.matrix_rate,
         source="NVML" if known is None else f"NVML; {known.source}",
         architecture=f"sm_{major}{minor}",
+        nvlink=known is not None and known.nvlink,
         board_memory=board,
     )
 

@@ -46,7 +46,7 @@ def rank(
     learned: Learned,
 ) -> Rank:
     """The quantities of one rank of a stage."""
-    context, communication = terms.context(), terms.communication(full)
+    context, communication = terms.context(), terms.communication(full, machine.device)
     before = float(free if free is not None else machine.device.memory - context.bytes)
     before -= communication.bytes if communication else 0
     own = terms.weights(layout.rank_weights(model, full, stage), exact=model.exact_weights)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from draftmark.configuration import Configuration
+from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
 from draftmark.planner.sglang.defaults import captures_prefill, latent
@@ -41,12 +42,12 @@ def context() -> Term:
     )
 
 
-def communication(configuration: Configuration) -> Term | None:
+def communication(configuration: Configuration, device: Device) -> Term | None:
     """NCCL and all-reduce buffers of several ranks."""
     if configuration.parallel.tensor * configuration.parallel.pipeline == 1:
         return None
     size = COMMUNICATION
-    if not has_flag(configuration, "--disable-custom-all-reduce"):
+    if device.nvlink and not has_flag(configuration, "--disable-custom-all-reduce"):
         size += CUSTOM_ALL_REDUCE
     return Term(bytes=Bytes(round(size)), deviation=0.4 * GIB, why="NCCL and all-reduce buffers of several ranks")
 

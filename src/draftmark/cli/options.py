@@ -22,10 +22,21 @@ StoreOption = Annotated[
 
 
 def open_store(path: Path | None) -> "Store":
-    """The store that `--store`, $DRAFTMARK_STORE or the user's data folder names."""
+    """The store that `--store`, $DRAFTMARK_STORE or the user's data folder names; made where it is not there."""
     from draftmark.store import Store, default_path
 
     return Store(path or default_path())
+
+
+def read_store(path: Path | None) -> "Store":
+    """The same, to read only: nothing is made or changed.
+
+    Raises:
+        BadInput: there is no store yet.
+    """
+    from draftmark.store import Store, default_path
+
+    return Store(path or default_path(), read_only=True)
 
 
 def show(*pieces: "RenderableType") -> None:

@@ -8,9 +8,10 @@ import msgspec
 
 from draftmark.errors import harmless, one_line
 from draftmark.sample import Sample
-from draftmark.sweep.client import Client, Exchange
+from draftmark.sweep.client import Client
 from draftmark.sweep.dialect import Dialect, message
 from draftmark.sweep.events import read
+from draftmark.sweep.exchange import Exchange
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.watch import Watch
 from draftmark.units import Seconds, Tokens

@@ -52,7 +52,6 @@ class Bounded(httpx.HTTPTransport):
         )
 
 
-def bounded_client(headers: dict[str, str], *, insecure: bool) -> httpx.Client:
-    """A client for questions beside the measured requests."""
-    verify = False if insecure else ssl.create_default_context()
-    return httpx.Client(headers=headers, timeout=ASK_SECONDS, transport=Bounded(verify=verify))
+def bounded_client(headers: dict[str, str], *, verify: ssl.SSLContext | bool) -> httpx.Client:
+    """A client for questions beside the measured requests. It asks no proxy, as the measured requests do not."""
+    return httpx.Client(headers=headers, timeout=ASK_SECONDS, transport=Bounded(verify=verify, trust_env=False))

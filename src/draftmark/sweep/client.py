@@ -14,28 +14,12 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from draftmark.sweep.exchange import LONGEST_LINE, Bounds, Exchange
+
 CONNECT_SECONDS: Final = 10.0
-LONGEST_LINE: Final = 2**20
-"""Bytes without a line's end, in an answer or its head, after which it is given up: events are a few hundred."""
-ROOM: Final = 2**22
-"""Bytes that any answer may have, beside those for its tokens."""
-TOKEN_ROOM: Final = 2**14
-"""Further bytes for each token asked for."""
-SPARE_EVENTS: Final = 64
-"""Events beyond two a token asked for: roles, usage, the end."""
-_EVENT: Final = b"data:"
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much an answer may bring before it is given up."""
-
-    bytes: int
-    events: int
-
-    @classmethod
-    def of(cls, output: int) -> "Bounds":
-        """For a stream of `output` tokens: several times what any server sends for it."""
-        return cls(bytes=ROOM + TOKEN_ROOM * output, events=SPARE_EVENTS + 2 * output)
+IDLE_SECONDS: Final = 1.0
+"""Connections that were idle for longer are not used again: servers close them after some seconds (uvicorn: 5), and a
+request that meets the closing is lost."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,50 +57,6 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
     )
 
 
-class Exchange:
-    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end.
-
-    `events` are counted as they come, so that one with more than its bounds can be given up; `last` is when the last
-    one came, as keep-alives are no sign that anything goes on.
-    """
-
-    __slots__ = ("bounds", "ended", "events", "failure", "finished", "last", "line", "pieces", "sent", "size", "status")
-
-    def __init__(self, finished: asyncio.Future[None], bounds: Bounds) -> None:
-        self.finished, self.bounds = finished, bounds
-        self.line = self.size = self.events = 0
-        self.sent = self.last = 0.0
-        self.status: int | None = None
-        self.pieces: list[tuple[float, bytes]] = []
-        self.ended: float | None = None
-        self.failure: str | None = None
-
-    @property
-    def body(self) -> bytes:
-        """All of the answer's body."""
-        return b"".join(piece for _, piece in self.pieces)
-
-    def add(self, at: float, body: bytes) -> str | None:
-        """Keep a piece; why the answer must be given up, where it is out of bounds."""
-        self.pieces.append((at, body))
-        self.size += len(body)
-        end = body.rfind(b"\n")
-        self.line = self.line + len(body) if end < 0 else len(body) - end - 1
-        events = body.count(_EVENT)
-        if events:
-            self.last = at
-            self.events += events
-        if self.line > LONGEST_LINE:
-            return f"the server sent a line of more than {LONGEST_LINE:,} bytes: that is no stream of events"
-        if self.events > self.bounds.events:
-            return (
-                f"the server does not end its stream: {self.events:,} events came, more than two for each token asked"
-            )
-        if self.size > self.bounds.bytes:
-            return f"the server does not end its answer: {self.size:,} bytes came"
-        return None
-
-
 class Connection(asyncio.Protocol):
     """One kept-alive connection with one exchange at a time."""
 
@@ -128,11 +68,13 @@ class Connection(asyncio.Protocol):
         self.reusable = True
         self.framed = False
         self.head = 0
+        self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.idle_since = time.monotonic()
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: the clock first."""
@@ -208,8 +150,9 @@ class Client:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._idle: list[Connection] = []
-        self._tls = _tls(target)
-        lines = [f"Host: {target.host}:{target.port}", "Accept: text/event-stream, application/json"]
+        self._tls = tls_context(target)
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        lines = [f"Host: {host}:{target.port}", "Accept: text/event-stream, application/json"]
         lines += [f"{name}: {value}" for name, value in target.headers]
         self._headers = "\r\n".join(lines)
 
@@ -219,6 +162,7 @@ class Client:
         Raises:
             OSError: the server does not answer there.
         """
+        self._drop_stale()
         missing = count - len(self._idle)
         self._idle += await asyncio.gather(*(self._open() for _ in range(missing)))
 
@@ -255,6 +199,7 @@ class Client:
         if exchange.failure is not None:
             connection.fail(exchange.failure)
         elif connection.reusable:
+            connection.idle_since = time.monotonic()
             self._idle.append(connection)
         else:
             connection.transport.close()
@@ -267,11 +212,20 @@ class Client:
             if transport is not None:
                 transport.abort()
 
+    def _drop_stale(self) -> None:
+        now = time.monotonic()
+        kept = []
+        for connection in self._idle:
+            if connection.reusable and now - connection.idle_since < IDLE_SECONDS:
+                kept.append(connection)
+            elif connection.transport is not None:
+                connection.transport.close()
+        self._idle = kept
+
     async def _take(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.reusable:
-                return connection
+        self._drop_stale()
+        if self._idle:
+            return self._idle.pop()
         return await self._open()
 
     async def _open(self) -> Connection:
@@ -281,7 +235,8 @@ class Client:
         return connection
 
 
-def _tls(target: Target) -> ssl.SSLContext | None:
+def tls_context(target: Target) -> ssl.SSLContext | None:
+    """How certificates are checked; None without TLS."""
     if not target.tls:
         return None
     context = ssl.create_default_context()
@@ -289,11 +244,3 @@ def _tls(target: Target) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def abort(exchange: Exchange, why: str) -> None:
-    """Give up on an exchange from outside: its `post` returns at once with this failure."""
-    if not exchange.finished.done():
-        exchange.failure = why
-        exchange.ended = time.monotonic()
-        exchange.finished.set_result(None)

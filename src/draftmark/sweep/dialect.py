@@ -6,8 +6,9 @@ import msgspec
 
 from draftmark.errors import BadInput, EngineFailed, one_line
 from draftmark.sample import CountSource
-from draftmark.sweep.client import Client, Exchange
+from draftmark.sweep.client import Client
 from draftmark.sweep.events import Stream, read, said_by
+from draftmark.sweep.exchange import Exchange
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.watch import post_watched
 

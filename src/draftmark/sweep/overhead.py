@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from draftmark.sweep.client import Bounds, Connection, Exchange
+from draftmark.sweep.client import Connection
+from draftmark.sweep.exchange import Bounds, Exchange
 from draftmark.units import Seconds
 
 CHUNKS: Final = 2000

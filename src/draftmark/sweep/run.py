@@ -8,7 +8,7 @@ from typing import Final
 from draftmark.errors import BadInput
 from draftmark.sample import Point
 from draftmark.sweep.bounded import bounded_client
-from draftmark.sweep.client import Client
+from draftmark.sweep.client import Client, tls_context
 from draftmark.sweep.given import check_depths, check_options
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
@@ -72,7 +72,7 @@ def sweep(
         finally:
             client.close()
 
-    with bounded_client(dict(target.headers), insecure=options.insecure) as http:
+    with bounded_client(dict(target.headers), verify=tls_context(target) or True) as http:
         return asyncio.run(whole())
 
 

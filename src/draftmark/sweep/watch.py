@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from draftmark.sweep.client import Client, Exchange, Target, abort
+from draftmark.sweep.client import Client, Target
+from draftmark.sweep.exchange import Exchange, abort
 
 EVERY: Final = 1.0
 """Seconds between looks."""

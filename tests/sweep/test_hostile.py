@@ -178,7 +178,7 @@ def test_a_text_or_tokenizer_that_does_not_end_is_refused(device: str) -> None:
 
 def test_models_are_read_from_a_sound_server() -> None:
     """The servers of this file would not pass for what they are if a sound one failed as well."""
-    stream = [token(done, prompt=100) for done in (1, 2, 3, 4)]
+    stream = [token(done, prompt=100) for done in (1, 2, 3, 4)] + [b"data: [DONE]\n\n"]
     with hostile(lambda _: iter(stream), models=lambda _: iter([MODELS])) as url:
         (point,) = sweep(url, (100,), QUICK, sink=nothing).points
     assert len(point.measured[0].arrivals) == 4

@@ -150,7 +150,7 @@ def test_a_sweep_of_which_no_depth_fits_is_bad_input_and_no_run(tmp_path: Path) 
 
 
 def test_a_sweep_without_a_valid_point_is_a_failed_check(tmp_path: Path) -> None:
-    fault = Fault(kind="lie", tokens=3)
+    fault = Fault(kind="lie", tokens=3, requests=2)
     with ground_truth(Setup(pace=Pace(first=0.01, step=0.001), fault=fault)) as server:
         result = draftmark(
             tmp_path / "runs.db", "sweep", "--url", server.url, "--depths", "100", "--api", "completions"
@@ -163,7 +163,7 @@ def test_a_sweep_without_a_valid_point_is_a_failed_check(tmp_path: Path) -> None
 
 def test_a_run_is_gone_on_with_as_it_was_begun(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
-    setup = Setup(pace=Pace(first=0.01, step=0.001), fault=Fault(kind="refuse", requests=6), api_key="sesame")
+    setup = Setup(pace=Pace(first=0.01, step=0.001), fault=Fault(kind="refuse", requests=5), api_key="sesame")
     with ground_truth(setup) as server:
         begun = ("--depths", "100,200", "--output", "8", "--repeats", "1", "--max-repeats", "1", "--warm-up", "2")
         first = draftmark(store, "sweep", "--url", server.url, "--api-key", "sesame", *begun)

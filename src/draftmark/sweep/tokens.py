@@ -7,7 +7,10 @@ import httpx
 import msgspec
 
 from draftmark.errors import BadInput
-from draftmark.sweep.bounded import COUNT_SECONDS
+from draftmark.sweep.bounded import ASK_SECONDS, COUNT_SECONDS
+
+SHORT: Final = 10_000
+"""Characters that are counted in no time."""
 
 
 class Counter(Protocol):
@@ -49,7 +52,8 @@ class ServerCounter:
             httpx.HTTPError: the server is gone.
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": special}
-        reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
+        seconds = COUNT_SECONDS if len(text) > SHORT else ASK_SECONDS
+        reply = self._http.post(self._url, json=body, timeout=seconds)
         if reply.status_code != 200:
             return None
         try:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -39,11 +39,12 @@ def read_store(path: Path | None) -> "Store":
     return Store(path or default_path(), read_only=True)
 
 
-def show(*pieces: "RenderableType") -> None:
-    """Print renderables to standard output; plain text where that is not a terminal."""
+def show(*pieces: "RenderableType", stream: "TextIO | None" = None) -> None:
+    """Print renderables to standard output or `stream`; plain text where that is not a terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    stream = stream or sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDTH)
     for piece in pieces:
         console.print(piece)
 

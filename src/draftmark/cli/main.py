@@ -13,6 +13,7 @@ from draftmark.cli import (
     import_,
     inspect,
     kernel,
+    observe,
     plan,
     report,
     runs,
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan.plan)
+app.command()(observe.observe)
 app.command()(serve.serve)
 app.command()(stop.stop)
 app.command()(diagnose.diagnose)

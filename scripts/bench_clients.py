@@ -28,9 +28,9 @@ import msgspec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from draftmark.selftest.model import Fault, Setup
+from draftmark.selftest.pretence import Truth
 from draftmark.selftest.process import GroundTruth, ground_truth
 from draftmark.selftest.schedule import Pace, Shape
-from draftmark.selftest.server import Truth
 from draftmark.sweep.corpus import python_corpus
 
 ASKED: Final = 8192

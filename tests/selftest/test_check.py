@@ -4,9 +4,9 @@ import pytest
 from draftmark.sample import Arrival, Sample
 from draftmark.selftest.check import LoadCheck, Report, ShapeCheck, check_load, check_shape, rate_error, ttft_error
 from draftmark.selftest.model import Setup
+from draftmark.selftest.pretence import Truth
 from draftmark.selftest.process import ground_truth
 from draftmark.selftest.schedule import SHAPES, Pace
-from draftmark.selftest.server import Truth
 from draftmark.selftest.verdict import failures
 from draftmark.units import Seconds, Tokens
 

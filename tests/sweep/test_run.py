@@ -52,6 +52,9 @@ def test_stamps_and_counts_in_every_shape(server: GroundTruth, shape: Shape) -> 
     if shape == "no usage":
         assert sample.decode_rate is None
         assert result.points[0].flags
+        bounds = figures(result.points[0]).decode_rate_bounds
+        assert bounds is not None
+        assert bounds[0] == pytest.approx(bounds[1])
     else:
         assert [arrival.tokens for arrival in sample.arrivals] == [tokens for _, tokens in truth.sends]
         assert sample.decode_tokens == 32 - truth.sends[0][1]
@@ -187,7 +190,8 @@ def test_counters_prove_cold_where_usage_does_not_say(server: GroundTruth) -> No
     server.control(Setup(pace=FAST, reports_cached=False))
     first = sweep(server.url, (500,), QUICK, sink=nothing).points[0]
     again = sweep(server.url, (500,), QUICK, sink=nothing).points[0]
-    assert first.flags == ()
+    assert first.invalid is None
+    assert not any("not proved" in flag for flag in first.flags)
     assert "counter" in str(again.invalid)
 
 
@@ -232,3 +236,16 @@ def test_sanity_is_asked_for(server: GroundTruth) -> None:
     (point,) = sweep(server.url, (1000,), msgspec.structs.replace(QUICK, sanity=True), sink=nothing).points
     assert point.invalid is None
     assert any("planted fact is not found even here" in flag for flag in point.flags)
+
+
+def test_a_restart_between_two_depths_is_noticed(server: GroundTruth) -> None:
+    server.control(Setup(pace=FAST))
+
+    def sink(point: Point) -> None:
+        if point.asked == 100 and not point.open:
+            server.restart()
+
+    result = sweep(server.url, (100, 200, 300), QUICK, sink=sink)
+    assert result.points[0].invalid is None
+    assert [point.invalid for point in result.points[1:]] == ["the server was restarted meanwhile"]
+    assert result.stopped == "the server was restarted meanwhile"

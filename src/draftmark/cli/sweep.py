@@ -202,7 +202,10 @@ def _progress(*, shown: bool) -> "Iterator[Callable[[Event], None]]":
 
 
 class _Progress:
-    """The table as it grows on a terminal; a line a step on standard error elsewhere."""
+    """The table as it grows on a terminal; a line a step on standard error elsewhere.
+
+    Drawn between batches alone: drawing while streams are open would delay their stamps.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 import msgspec
 
-from draftmark.physics.statistics import Median, median_of
+from draftmark.physics.statistics import Median, median_of, tail
 from draftmark.sample import Point, Sample
 
 
@@ -20,6 +20,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     ttft: Median | None
     ttft_due: Median | None
     """Time to first token from when requests were due; differs from `ttft` where the client could not keep up."""
+    ttft_p90: float | None
+    ttft_p99: float | None
+    """Tails of the same; None with fewer requests than have one beyond."""
     prefill_rate: Median | None
     decode_rate: Median | None
     decode_time: Median | None
@@ -27,6 +30,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     tokens_a_step: Median | None
     total_rate: Median | None
     """Tokens a second of all requests sent together, while all of them were decoding."""
+    gap_median: float | None
+    gap_p99: float | None
+    """Times between chunks, of all requests together: not times between tokens, where a chunk brings several."""
     decode_rate_bounds: tuple[float, float] | None
     """Where the tokens of the first chunk are unknown: the least and greatest rate that the counts allow."""
 
@@ -35,18 +41,24 @@ def figures(point: Point) -> Figures:
     """The figures of a point over its measured samples."""
     batches = batches_of(point.measured)
     filled = [prefilled for batch in batches if (prefilled := _prefilled(batch, point.measured))]
+    waits = [wait for batch in filled for sample in batch if (wait := sample.ttft_due) is not None]
+    gaps = [after.at - before.at for sample in point.measured for before, after in pairwise(sample.arrivals)]
 
     return Figures(
         prompt_tokens=point.prompt_tokens,
         ttft=_over(filled, "ttft"),
         ttft_due=_over(filled, "ttft_due"),
+        ttft_p90=tail(waits, 0.9),
+        ttft_p99=tail(waits, 0.99),
         prefill_rate=_over(filled, "prefill_rate"),
         decode_rate=_over(batches, "decode_rate"),
         decode_time=_over(batches, "decode_time"),
         step_time=_over(batches, "step_time"),
         tokens_a_step=_over(batches, "tokens_a_step"),
         total_rate=median_of([rate for batch in batches if (rate := window_rate(batch)) is not None]),
-        decode_rate_bounds=_rate_bounds(point.measured),
+        gap_median=median(gaps) if gaps else None,
+        gap_p99=tail(gaps, 0.99),
+        decode_rate_bounds=_rate_bounds(point),
     )
 
 
@@ -99,11 +111,19 @@ def _count_at(stream: Sequence[tuple[float, int]], moment: float) -> float:
     return float(stream[-1][1])
 
 
-def _rate_bounds(samples: tuple[Sample, ...]) -> tuple[float, float] | None:
+def _rate_bounds(point: Point) -> tuple[float, float] | None:
     lows, highs = [], []
-    for sample in samples:
-        bounds = sample.decode_tokens_bounds
+    for sample in point.measured:
+        bounds = _tokens_bounds(sample, point.output)
         if sample.decode_tokens is None and bounds is not None and sample.decode_time:
             lows.append(bounds[0] / sample.decode_time)
             highs.append(bounds[1] / sample.decode_time)
     return (min(lows), max(highs)) if lows else None
+
+
+def _tokens_bounds(sample: Sample, output: int) -> tuple[int, int] | None:
+    """Fewest and most tokens after the first chunk; without any usage, no more came than were asked for."""
+    if sample.completion_tokens is None and sample.arrivals and output:
+        most = max(output - 1, 0)
+        return min(len(sample.arrivals) - 1, most), most
+    return sample.decode_tokens_bounds

@@ -1,5 +1,6 @@
 """A sweep as a table: asked and counted tokens, times, rates, and what limits them."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -120,6 +121,8 @@ def server(state: ServerState) -> str:
         parts.append(state.device)
     if state.context is not None:
         parts.append(f"context {state.context:,}")
+    if state.draft_tokens:
+        parts.append(f"speculation with {state.draft_tokens} draft tokens")
     parts.append(f"pool {state.pool_tokens:,} tokens" if state.pool_tokens is not None else "pool not stated")
     return ", ".join(parts)
 
@@ -129,5 +132,8 @@ def sending(event: Sending) -> str:
     streams = f" x {event.concurrency}" if event.concurrency > 1 else ""
     if event.rate is not None:
         streams = f" at {event.rate:g} requests/s"
-    expected = f", first token expected after {duration(event.predicted)}" if event.predicted is not None else ""
+    expected = ""
+    if event.predicted is not None:
+        clock = time.strftime("%H:%M:%S", time.localtime(time.time() + event.predicted))
+        expected = f", first token expected after {duration(event.predicted)}, at {clock}"
     return f"{event.asked:,} tokens{streams}, repeat {event.repeat}{expected}"

@@ -13,9 +13,10 @@ import msgspec
 from draftmark.physics.statistics import tail
 from draftmark.sample import Sample
 from draftmark.selftest.model import Setup
+from draftmark.selftest.pretence import Truth
 from draftmark.selftest.process import GroundTruth, ground_truth
 from draftmark.selftest.schedule import SHAPES, Pace, Shape
-from draftmark.selftest.server import MODEL, Truth
+from draftmark.selftest.server import MODEL
 from draftmark.sweep.batch import Request, send
 from draftmark.sweep.client import Client, target_of
 from draftmark.sweep.dialect import Dialect, Route

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from draftmark.selftest.model import Setup
-from draftmark.selftest.server import Truth
+from draftmark.selftest.pretence import Truth
 
 
 class GroundTruth:
@@ -27,6 +27,10 @@ class GroundTruth:
         """The requests since the last call, as the server saw them."""
         reply = self._http.get(f"{self.url}/truth").raise_for_status()
         return tuple(msgspec.json.decode(reply.content, type=list[Truth]))
+
+    def restart(self) -> None:
+        """Look like another process from now on: the counters begin anew."""
+        self._http.post(f"{self.url}/forget").raise_for_status()
 
     def close(self) -> None:
         """End the process."""

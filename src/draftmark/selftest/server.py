@@ -1,14 +1,13 @@
 """The ground-truth server: `python -m draftmark.selftest.server`. It streams on an exact schedule and logs its sends.
 
 Times in its log are CLOCK_MONOTONIC, which all processes of a Linux machine share, so a client's stamps can be held
-against them directly. `/control` changes its setup, `/truth` gives the log.
+against them directly. `/control` changes its setup, `/truth` gives the log, `/forget` sets its counters
+back as a restart would.
 """
 
 import argparse
 import asyncio
 import functools
-import heapq
-import os
 import sys
 import time
 from typing import Any, Final
@@ -16,148 +15,18 @@ from typing import Any, Final
 import httptools
 import msgspec
 
-from draftmark.selftest.model import BOS, TEMPLATE, Encode, Fault, PrefixCache, Setup, file_encoder, words
+from draftmark.selftest.clock import Clock, Sending
+from draftmark.selftest.model import BOS, TEMPLATE, Encode, Fault, Setup, file_encoder, words
+from draftmark.selftest.pretence import Pretence, Truth
 from draftmark.selftest.schedule import Answer, Send, schedule
 
 MODEL: Final = "truth"
 _KNOWN: Final = {"model", "prompt", "messages", "max_tokens", "stream", "stream_options", "seed", "temperature"}
 
 
-class Truth(msgspec.Struct, kw_only=True):
-    """One request as the server saw it: when it was read, and when which cumulative tokens were sent."""
-
-    seed: int | None
-    prompt_tokens: int
-    received: float
-    scheduled_ttft: float
-    step: float
-    sends: list[tuple[float, int]] = msgspec.field(default_factory=list)
-
-
 @functools.lru_cache(maxsize=64)
 def _sends(shape: Any, answer: Answer, ttft: float, step: float) -> tuple[Send, ...]:
     return tuple(schedule(shape, answer, ttft=ttft, step=step))
-
-
-class Pretence:
-    """The state behind all connections."""
-
-    def __init__(self, setup: Setup, encode: Encode) -> None:
-        self.setup, self.encode = setup, encode
-        self.cache = PrefixCache()
-        self.log: list[Truth] = []
-        self.requests = 0
-        self.preempted = 0
-        self.counted = {"prompt_tokens": 0, "generation_tokens": 0, "prefix_cache_hits": 0}
-
-    def metrics(self) -> str:
-        """Prometheus text, with vLLM's names."""
-        totals = self.counted | {"num_preemptions": self.preempted}
-        return "".join(f"vllm:{name}_total {total}\n" for name, total in totals.items())
-
-    def count(self, answer: Answer) -> None:
-        """Add a request to the counters, which never lie."""
-        self.counted["prompt_tokens"] += answer.prompt_tokens
-        self.counted["generation_tokens"] += answer.output
-        self.counted["prefix_cache_hits"] += answer.cached_tokens or 0
-
-    def fault(self) -> Fault | None:
-        """The fault of the request that just came, if it is its turn."""
-        fault = self.setup.fault
-        return fault if fault is not None and self.requests > fault.requests else None
-
-
-class Sending:
-    """One stream being written; `due` are its sends in order."""
-
-    def __init__(self, connection: "Connection", due: tuple[Send, ...], truth: Truth, fault: Fault | None) -> None:
-        self.connection, self.due, self.truth, self.fault = connection, due, truth, fault
-        self.index = 0
-        self.late = 0.0
-        self.chunks = 0
-
-    def next_at(self) -> float:
-        """When the next bytes are due, on the monotonic clock."""
-        return self.truth.received + self.due[self.index].at + self.late
-
-
-class Clock:
-    """Writes what is due. One timer for all streams."""
-
-    def __init__(self, pretence: Pretence) -> None:
-        self.pretence = pretence
-        self._heap: list[tuple[float, int, Sending]] = []
-        self._serial = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, sending: Sending) -> None:
-        """Take care of one more stream."""
-        self._serial += 1
-        heapq.heappush(self._heap, (sending.next_at(), self._serial, sending))
-        self._arm()
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if self._heap:
-            self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._advance)
-
-    def _advance(self) -> None:
-        while self._heap and self._heap[0][0] <= time.monotonic():
-            _, serial, sending = heapq.heappop(self._heap)
-            if self._write(sending):
-                heapq.heappush(self._heap, (sending.next_at(), serial, sending))
-        self._arm()
-
-    def _write(self, sending: Sending) -> bool:
-        """Write all that is due of one stream, as one HTTP chunk each; whether more is to come."""
-        parts: list[bytes] = []
-        counts: list[int] = []
-        more = True
-        now = time.monotonic()
-        while more and sending.next_at() <= now:
-            if self._strikes(sending):
-                self._flush(sending, parts, counts)
-                return self._fault(sending)
-            send = sending.due[sending.index]
-            parts.append(b"%x\r\n%b\r\n" % (len(send.data), send.data))
-            if send.tokens is not None:
-                counts.append(send.tokens)
-                sending.chunks += 1
-            sending.index += 1
-            more = sending.index < len(sending.due)
-        if not more:
-            parts.append(b"0\r\n\r\n")
-        self._flush(sending, parts, counts)
-        return more
-
-    def _flush(self, sending: Sending, parts: list[bytes], counts: list[int]) -> None:
-        if parts:
-            at = time.monotonic()
-            sending.connection.transport.write(b"".join(parts))
-            sending.truth.sends += [(at, count) for count in counts]
-
-    def _strikes(self, sending: Sending) -> bool:
-        fault = sending.fault
-        timely = fault is not None and sending.chunks == fault.chunks
-        return timely and fault is not None and fault.kind in {"die", "hang", "stall", "retract", "break off"}
-
-    def _fault(self, sending: Sending) -> bool:
-        """Do what the fault says; whether the stream goes on."""
-        fault, sending.fault = sending.fault, None
-        assert fault is not None
-        if fault.kind == "die":
-            os._exit(137)
-        if fault.kind == "break off":
-            body = b'data: {"error": {"message": "out of memory in the forward pass", "code": 500}}\n\n'
-            sending.connection.transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
-            return False
-        if fault.kind == "hang":
-            return False
-        self.pretence.preempted += fault.kind == "retract"
-        sending.late += fault.seconds
-        return True
 
 
 class Connection(asyncio.Protocol):
@@ -228,6 +97,9 @@ class Connection(asyncio.Protocol):
             pretence.setup = msgspec.json.decode(bytes(self.body), type=Setup)
             pretence.requests = 0
             pretence.cache.flush()
+            self.reply({})
+        elif path == "/forget":
+            pretence.counted = dict.fromkeys(pretence.counted, 0)
             self.reply({})
         elif path == "/reset_prefix_cache":
             pretence.cache.flush()
@@ -306,7 +178,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
-        self.clock.add(Sending(self, _sends(setup.shape, answer, ttft, step), truth, fault))
+        self.clock.add(Sending(self.transport, _sends(setup.shape, answer, ttft, step), truth, fault))
 
 
 def _text_of(content: str | list[dict[str, str]]) -> str:

@@ -10,6 +10,7 @@ from draftmark.sample import Mode, Point, Sample
 from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.sender import Batch
 
+RESTARTED: Final = "the server was restarted meanwhile"
 BOS: Final = 1
 """Tokens that every prompt shares without a chat template."""
 AGREEMENT: Final = 0.02
@@ -41,7 +42,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
         if failed is not None:
             return failed
         if any(batch.restarted for batch in batches):
-            return "the server was restarted meanwhile"
+            return RESTARTED
         for sample in point.measured:
             reason = self._sample_invalid(point, sample)
             if reason is not None:

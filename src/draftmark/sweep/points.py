@@ -13,7 +13,7 @@ from draftmark.sample import Point, Sample
 from draftmark.sweep import sanity
 from draftmark.sweep.corpus import Corpus, file_corpus, python_corpus
 from draftmark.sweep.fit import Refusal, predicted_prefill, refusal
-from draftmark.sweep.judge import Judge
+from draftmark.sweep.judge import RESTARTED, Judge
 from draftmark.sweep.options import Event, Kept, Options, Sending, Started, Sweep
 from draftmark.sweep.overhead import Overhead
 from draftmark.sweep.prompts import Prompt, PromptMaker
@@ -117,8 +117,8 @@ class Measurement:
             points.append(point)
             self._learn(point)
             lost = next((sample.error for sample in point.samples if sample.error), None)
-            if lost is not None:
-                return self._result(points, lost)
+            if lost is not None or point.invalid == RESTARTED:
+                return self._result(points, lost or RESTARTED)
         return self._result(points, None)
 
     async def _point(self, cell: Cell) -> Point:

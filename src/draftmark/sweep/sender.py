@@ -39,7 +39,8 @@ class Sender:
     ) -> None:
         self._server, self._mode, self._output = server, mode, output
         self._seed, self._gap, self._alive = seed, gap, alive
-        self._counts = counters(server.http, server.state.url) is not None
+        self._last = counters(server.http, server.state.url)
+        """Counters as last read; None where the server has none."""
 
     async def batch(self, prompts: tuple[Prompt, ...], *, patience: float, due: tuple[float, ...] = ()) -> Batch:
         """Send prompts together, or each when it is due, and wait for all. `patience` is for each first token."""
@@ -50,7 +51,7 @@ class Sender:
             Request(prompt=prompt, seed=self._next_seed(), due=due[index] if due else 0.0)
             for index, prompt in enumerate(prompts)
         )
-        before = self._counters()
+        before, restarted = self._since_last_batch()
         lateness = Lateness()
         ticking = asyncio.create_task(lateness.run())
         try:
@@ -60,21 +61,26 @@ class Sender:
         if any(sample.error for sample in samples):
             return Batch(samples=await self._explained(samples, watch), late=lateness.usual)
         counted = await self._since(before)
-        restarted = self._server.restarted() or (counted is not None and counted.went_back)
+        restarted = restarted or self._server.restarted() or (counted is not None and counted.went_back)
         return Batch(samples=samples, counted=counted, late=lateness.usual, restarted=restarted)
 
     def _next_seed(self) -> int:
         self._seed = (self._seed + 1) % 2**31
         return self._seed
 
-    def _counters(self) -> Counters | None:
-        return counters(self._server.http, self._server.state.url) if self._counts else None
+    def _since_last_batch(self) -> tuple[Counters | None, bool]:
+        """Counters now, and whether they went back since the last batch, as those of another process do."""
+        if self._last is None:
+            return None, False
+        now = counters(self._server.http, self._server.state.url)
+        return now, now is not None and now.since(self._last).went_back
 
     async def _since(self, before: Counters | None) -> Counters | None:
         if before is None:
             return None
         await asyncio.sleep(SETTLE)
-        now = self._counters()
+        now = counters(self._server.http, self._server.state.url)
+        self._last = now or self._last
         return None if now is None else now.since(before)
 
     async def _explained(self, samples: tuple[Sample, ...], watch: Watch) -> tuple[Sample, ...]:

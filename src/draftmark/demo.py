@@ -55,12 +55,13 @@ class Tell(Protocol):
 
 
 class Demo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo wrote."""
+    """Paths of what the demo wrote, and the numbers of its runs."""
 
-    folder: Path
-    store: Path
-    report: Path
-    logs: Path
+    folder: str
+    store: str
+    report: str
+    logs: str
+    models: str
     runs: tuple[int, ...]
 
 
@@ -72,17 +73,19 @@ def demo(folder: Path, *, tell: Tell) -> Demo:
         EngineFailed: the engine did not start, or died.
     """
     models = _write_models(folder, tell)
-    done = Demo(folder=folder, store=folder / "demo.db", report=folder / "report.html", logs=folder / "logs", runs=())
+    path, page, logs = folder / "demo.db", folder / "report.html", folder / "logs"
     runs = []
-    with Store(done.store) as store:
+    with Store(path) as store:
         for shape, words in SHAPES.items():
             tell(Text(f"\n{shape}: {words}", style="bold"))
             with _run(store, models / shape) as run:
-                _measure(store, run, models / shape, done.logs, tell)
+                _measure(store, run, models / shape, logs, tell)
                 runs.append(run)
         chapters = [chapter(store.export(run)) for run in runs]
-    write_page(chapters, title="Draftmark demo: two tiny models on this machine", path=done.report)
-    return msgspec.structs.replace(done, runs=tuple(runs))
+    write_page(chapters, title="Draftmark demo: two tiny models on this machine", path=page)
+    return Demo(
+        folder=str(folder), store=str(path), report=str(page), logs=str(logs), models=str(models), runs=tuple(runs)
+    )
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import draftmark
+from draftmark.store import Store
+from tests.store.test_store import HERE, sample
 
 LOADED = """
 import sys
@@ -29,6 +31,17 @@ def draft(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
         timeout=60,
         env={"DRAFTMARK_STORE": str(store), "PATH": "/usr/bin:/bin", "HOME": str(store.parent)},
     )
+
+
+def filled(path: Path) -> int:
+    with Store(path) as store:
+        run = store.begin_run("sweep", ["sweep", "--url", "http://127.0.0.1:1"], HERE)
+        for asked in (1000, 2000):
+            point = store.begin_point(run, asked=asked, output=3, concurrency=1, mode="cold")
+            store.add_samples(point, [sample(), sample(5)])
+            if asked == 1000:
+                store.end_point(point)
+    return run
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -59,10 +72,13 @@ def test_version(tmp_path: Path) -> None:
         (["nonsense"], "No such command 'nonsense'"),
         (["runs", "--frob"], "No such option: --frob"),
         (["export", "seven"], "'run'"),
-        (["export", "7"], "holds no run 7"),
-        (["export"], "holds no run yet"),
+        (["export", "7"], "there is no store yet"),
+        (["export"], "there is no store yet"),
         (["export", "--format", "xml"], "'xml'"),
-        (["runs", "--store", "/proc/nowhere/d.db"], "/proc/nowhere/d.db"),
+        (["runs", "--store", "/proc/nowhere/d.db"], "there is no store yet"),
+        (["explain", "--bandwidth", "0"], "is not a bandwidth"),
+        (["explain", "--bandwidth", "nan"], "is not a bandwidth"),
+        (["report", "--bandwidth", "-1"], "is not a bandwidth"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -72,3 +88,33 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("draftmark: ")
     assert says in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path) -> None:
+    with Store(tmp_path / "d.db"):
+        pass
+    done = subprocess.run(
+        f"{sys.executable} -m draftmark runs --json --store {tmp_path}/d.db > /dev/full",
+        shell=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+def test_a_terminal_that_knows_only_ascii_gets_other_signs(tmp_path: Path) -> None:
+    filled(tmp_path / "d.db")
+    done = subprocess.run(
+        [sys.executable, "-m", "draftmark", "runs", "--store", str(tmp_path / "d.db")],
+        capture_output=True, timeout=60, env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"sglang" in done.stdout
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    for command in ("runs", "explain", "export", "report"):
+        assert draft(command, "--store", str(tmp_path / "new" / "d.db"), store=tmp_path / "d.db").returncode == 2
+    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.glob("*.db")), "only what was named is looked at"

@@ -5,20 +5,7 @@ import io
 import json
 from pathlib import Path
 
-from draftmark.store import Store
-from tests.cli.test_main import draft
-from tests.store.test_store import HERE, sample
-
-
-def filled(path: Path) -> int:
-    with Store(path) as store:
-        run = store.begin_run("sweep", ["sweep", "--url", "http://127.0.0.1:1"], HERE)
-        for asked in (1000, 2000):
-            point = store.begin_point(run, asked=asked, output=3, concurrency=1, mode="cold")
-            store.add_samples(point, [sample(), sample(5)])
-            if asked == 1000:
-                store.end_point(point)
-    return run
+from tests.cli.test_main import draft, filled
 
 
 def test_a_killed_run_is_listed_and_exported_whole(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def lively() -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    torch.set_num_threads(1)  # one thread is faster here, where others wait for cores
     from tests.embedded.in_process import SHAPES
 
     models = {}

@@ -1,21 +1,22 @@
 """Engines on tiny models, run in the test's own process."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager, suppress
 from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import MistralConfig, PreTrainedConfig
 
-from draftmark.embedded import checkpoint, tiny
-from draftmark.embedded.engine import Engine, Request, Token
-from draftmark.embedded.generation import Sampling
-from draftmark.embedded.loading import Loaded
-from draftmark.embedded.metrics import Metrics
-from draftmark.embedded.pool import Pool, probe_shapes
+from draftmark.embedded import tiny
+from draftmark.embedded.engine import Engine, Request
+from draftmark.embedded.generation import Piece, Sampler, TextStream
+from draftmark.embedded.pool import Pool, probe
 
 WINDOW = 24
+TOKENIZER = tiny.tokenizer()
 
 
 def windowed() -> PreTrainedConfig:
@@ -38,49 +39,67 @@ def windowed() -> PreTrainedConfig:
 SHAPES = {**tiny.SHAPES, "windowed": windowed}
 
 
-def load(model: Any, *, tokens: int, chunk: int, max_running: int = 8, end_tokens: tuple[int, ...] = ()) -> Loaded:
-    """What the engine serves, without a checkpoint's folder."""
-    shapes = probe_shapes(model)
-    return Loaded(
-        model=model,
-        tokenizer=None,
-        pool=Pool(shapes, tokens, model.device),
-        context=int(model.config.max_position_embeddings),
-        chunk=chunk,
-        max_running=max_running,
-        fraction=None,
-        dtype="float32",
-        device="cpu",
-        weights=checkpoint.weight_bytes(model),
-        token_bytes=sum(shape.token_bytes for shape in shapes),
-        vocabulary=int(model.config.vocab_size),
-        end_tokens=frozenset(end_tokens),
-    )
+class Driven:
+    """An engine whose event loop runs on another thread."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self.pool = engine.pool
+        self._engine, self._loop = engine, loop
+        self._outputs: dict[int, Future[list[Piece]]] = {}
+
+    def submit(self, *requests: Request) -> None:
+        for request in requests:
+            self._outputs[id(request)] = asyncio.run_coroutine_threadsafe(self._collect(request), self._loop)
+
+    async def _collect(self, request: Request) -> list[Piece]:
+        async with aclosing(self._engine.generate(request)) as pieces:
+            return [piece async for piece in pieces]
+
+    def cancel(self, request: Request) -> None:
+        self._outputs[id(request)].cancel()
+
+    def output(self, request: Request) -> list[Piece]:
+        """What a request gave, once it has ended."""
+        return self._outputs[id(request)].result(60)
+
+    def tokens(self, request: Request) -> list[int]:
+        """The tokens of its output."""
+        return [token for piece in self.output(request) for token in piece.tokens]
+
+    def value(self, name: str, **labels: str) -> float:
+        """A number of /metrics; 0 where it was never touched."""
+        return self._engine.metrics.get_sample_value(name, labels) or 0.0
 
 
 @contextmanager
-def serving(loaded: Loaded) -> Iterator[Engine]:
-    """An engine that takes turns on a thread of its own."""
-    engine = Engine(loaded, Metrics())
-    thread = threading.Thread(target=engine.serve)
+def serving(
+    model: Any, *, tokens: int, chunk: int, max_running: int = 8, end_tokens: tuple[int, ...] = ()
+) -> Iterator[Driven]:
+    """An engine that takes turns, without a checkpoint's folder."""
+    context = int(model.config.max_position_embeddings)
+    engine = Engine(
+        model, Pool(probe(model), tokens), frozenset(end_tokens), context=context, chunk=chunk, most=max_running
+    )
+    started: Queue[tuple[asyncio.AbstractEventLoop, asyncio.Task[NoReturn]]] = Queue()
+
+    async def serve() -> None:
+        task = asyncio.create_task(engine.serve())
+        started.put((asyncio.get_running_loop(), task))
+        with suppress(asyncio.CancelledError):
+            await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
+    loop, task = started.get(timeout=60)
     try:
-        yield engine
+        yield Driven(engine, loop)
     finally:
-        engine.stop()
+        loop.call_soon_threadsafe(task.cancel)
         thread.join(60)
         assert not thread.is_alive()
 
 
-def greedy(prompt: list[int], limit: int, *, ignore_eos: bool = True) -> tuple[Request, "Queue[Token]"]:
-    """A greedy request, and the queue that its tokens come through."""
-    tokens: Queue[Token] = Queue()
-    return Request(tuple(prompt), limit, Sampling(temperature=0), ignore_eos=ignore_eos, emit=tokens.put), tokens
-
-
-def output(tokens: "Queue[Token]") -> list[Token]:
-    """All tokens of one request."""
-    made = [tokens.get(timeout=60)]
-    while made[-1].finish is None:
-        made.append(tokens.get(timeout=60))
-    return made
+def greedy(prompt: list[int], limit: int, *, ignore_eos: bool = True) -> Request:
+    """A request for the likeliest tokens."""
+    text = TextStream(TOKENIZER)
+    return Request(prompt=prompt, limit=limit, sampler=Sampler(temperature=0), text=text, ignore_eos=ignore_eos)

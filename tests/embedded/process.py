@@ -31,8 +31,9 @@ class Running(msgspec.Struct):
 def start(log: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     """The engine with warnings as errors, writing to `log`."""
     argv = [sys.executable, "-W", "error", "-m", "draftmark.embedded", *arguments]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}  # one thread: others wait for cores
     with log.open("wb") as file:
-        return subprocess.Popen(argv, stdout=file, stderr=file, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        return subprocess.Popen(argv, stdout=file, stderr=file, env=environment)
 
 
 @contextmanager

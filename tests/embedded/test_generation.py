@@ -10,36 +10,35 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from draftmark.embedded import tiny
-from draftmark.embedded.generation import Sampling, TextStream, choose
+from draftmark.embedded.generation import Sampler, TextStream
 
 LOGITS = torch.tensor([0.0, 3.0, 2.0, 2.5, -1.0])
 
 
-def draw(sampling: Sampling, count: int = 200) -> list[int]:
-    generator = sampling.generator()
-    return [choose(LOGITS, sampling, generator) for _ in range(count)]
+def draw(sampler: Sampler, count: int = 200) -> list[int]:
+    return [sampler.choose(LOGITS) for _ in range(count)]
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:
-    assert set(draw(Sampling(temperature=0, top_k=3, seed=1))) == {1}
+    assert set(draw(Sampler(temperature=0, top_k=3, seed=1))) == {1}
 
 
 def test_a_seed_repeats_and_another_differs() -> None:
-    assert draw(Sampling(seed=1)) == draw(Sampling(seed=1))
-    assert draw(Sampling(seed=1)) != draw(Sampling(seed=2))
-    assert draw(Sampling()) != draw(Sampling())
+    assert draw(Sampler(seed=1)) == draw(Sampler(seed=1))
+    assert draw(Sampler(seed=1)) != draw(Sampler(seed=2))
+    assert draw(Sampler()) != draw(Sampler())
 
 
 def test_top_k_and_top_p_leave_the_likeliest() -> None:
-    assert set(draw(Sampling(top_k=2, seed=1))) == {1, 3}
-    assert set(draw(Sampling(top_p=0.01, seed=1))) == {1}
+    assert set(draw(Sampler(top_k=2, seed=1))) == {1, 3}
+    assert set(draw(Sampler(top_p=0.01, seed=1))) == {1}
     probabilities = LOGITS.softmax(-1)
-    assert set(draw(Sampling(top_p=float(probabilities[1]) + 0.01, seed=1))) == {1, 3}
-    assert set(draw(Sampling(temperature=2, seed=1), 2000)) == {0, 1, 2, 3, 4}
+    assert set(draw(Sampler(top_p=float(probabilities[1]) + 0.01, seed=1))) == {1, 3}
+    assert set(draw(Sampler(temperature=2, seed=1), 2000)) == {0, 1, 2, 3, 4}
 
 
 def test_frequencies_follow_the_temperature() -> None:
-    drawn = torch.tensor(draw(Sampling(temperature=0.5, seed=3), 20_000))
+    drawn = torch.tensor(draw(Sampler(temperature=0.5, seed=3), 20_000))
     assert torch.allclose(drawn.bincount(minlength=5) / len(drawn), (LOGITS / 0.5).softmax(-1), atol=0.02)
 
 

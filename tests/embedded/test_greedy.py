@@ -7,10 +7,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.embedded.in_process import SHAPES, WINDOW, greedy, load, output, serving
+from tests.embedded.in_process import SHAPES, WINDOW, greedy, serving
 
 requests = st.lists(
-    st.tuples(st.integers(min_value=1, max_value=100), st.integers(min_value=1, max_value=12), st.integers(0, 2**31)),
+    st.tuples(st.integers(min_value=1, max_value=60), st.integers(min_value=1, max_value=8), st.integers(0, 2**31)),
     min_size=1,
     max_size=4,
 )
@@ -43,10 +43,9 @@ def test_same_as_generate(
     model = lively[shape]
     prompts = [(prompt_of(length, seed, model.config.vocab_size), limit) for length, limit, seed in asked]
     sent = [greedy(prompt, limit) for prompt, limit in prompts]
-    with serving(load(model, tokens=400, chunk=chunk, max_running=max_running)) as engine:
-        for request, _ in sent:
-            engine.submit(request)
-        made = [[token.id for token in output(tokens)] for _, tokens in sent]
+    with serving(model, tokens=400, chunk=chunk, max_running=max_running) as engine:
+        engine.submit(*sent)
+        made = [engine.tokens(request) for request in sent]
     assert made == [generate(model, prompt, limit) for prompt, limit in prompts]
 
 
@@ -61,7 +60,7 @@ def test_the_window_is_passed_and_matters(lively: dict[str, Any]) -> None:
     model = lively["windowed"]
     prompt = prompt_of(4 * WINDOW * model.config.num_hidden_layers, 5, model.config.vocab_size)
     changed = [prompt[0] + 1, *prompt[1:]]
-    request, tokens = greedy(changed, 12)
-    with serving(load(model, tokens=400, chunk=10)) as engine:
+    request = greedy(changed, 12)
+    with serving(model, tokens=400, chunk=10) as engine:
         engine.submit(request)
-        assert [token.id for token in output(tokens)] == generate(model, prompt, 12)
+        assert engine.tokens(request) == generate(model, prompt, 12)

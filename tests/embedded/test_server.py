@@ -128,10 +128,12 @@ def test_a_seed_repeats(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("/v1/completions", {"prompt": [11] * 10, "max_tokens": 2991}, 400, ("3001", "3000")),
+        ("/v1/completions", {"prompt": [11] * 10, "max_tokens": 2991}, 400, ("3001", "context", "3000")),
+        ("/v1/completions", {"prompt": [11] * 900, "max_tokens": 101}, 400, ("1001", "pool", "1000")),
         ("/v1/completions", {"prompt": "x", "model": "other"}, 404, ("other", "tiny")),
         ("/v1/completions", {"prompt": 5}, 422, ("prompt",)),
         ("/v1/completions", {}, 422, ("prompt",)),
+        ("/v1/completions", {"messages": [{"role": "user", "content": "x"}]}, 422, ("prompt",)),
         ("/v1/completions", {"prompt": ["a", "b"]}, 400, ("2 prompts",)),
         ("/v1/completions", {"prompt": [2048]}, 400, ("2048", "vocabulary")),
         ("/v1/completions", {"prompt": []}, 400, ("empty",)),
@@ -142,6 +144,8 @@ def test_a_seed_repeats(client: httpx.Client) -> None:
         ("/v1/completions", {"prompt": "x", "logprobs": 3}, 400, ("logprobs=3",)),
         ("/v1/completions", [1], 422, ("object",)),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"image_url": "x"}]}]}, 400, ("text",)),
+        ("/v1/chat/completions", {"prompt": "x"}, 422, ("messages",)),
+        ("/detokenize", {}, 422, ("tokens",)),
         ("/tokenize", {}, 400, ("prompt or messages",)),
         ("/nothing", {}, 404, ("/nothing",)),
     ],
@@ -186,7 +190,7 @@ def test_a_client_that_leaves_is_not_served_on(client: httpx.Client, live: Runni
 
 def test_requests_wait_for_the_pool_and_all_are_served(client: httpx.Client) -> None:
     made: list[dict[str, Any]] = []
-    fields = {"prompt": [11] * 390, "max_tokens": 100, "ignore_eos": True}
+    fields = {"prompt": [11] * 440, "max_tokens": 50, "ignore_eos": True}
     asks = [threading.Thread(target=lambda: made.append(complete(client, **fields))) for _ in range(4)]
     for ask in asks:
         ask.start()

@@ -1,5 +1,5 @@
-"""The kernels run on the CPU through Triton's interpreter, which must be chosen before Triton is imported."""
+"""Without torch, as in the light core's own runs, nothing here is collected."""
 
-import os
+from importlib.util import find_spec
 
-os.environ["TRITON_INTERPRET"] = "1"
+collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]

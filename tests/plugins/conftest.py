@@ -1,5 +1,5 @@
-"""The kernel behind the plug-in runs in Triton's interpreter, which must be chosen before Triton is imported."""
+"""Without torch, as in the light core's own runs, only what needs none is collected."""
 
-import os
+from importlib.util import find_spec
 
-os.environ["TRITON_INTERPRET"] = "1"
+collect_ignore = [] if find_spec("torch") else ["test_verify.py", "test_sglang.py"]

@@ -69,7 +69,7 @@ def filled(path: Path, *, model: str = "m", invalid: str | None = None) -> RunEx
 def test_prediction_stands_beside_measurement_and_the_curve(tmp_path: Path) -> None:
     text = page([chapter(filled(tmp_path / "d.db"))], title="Title")
     said = " ".join(" ".join(read(text).text).split())
-    for wanted in ("pool tokens, predicted 11 (+10.00 %)", "unexplained", "10 tokens x 60 B", "Step time = 10"):
+    for wanted in ("pool tokens, predicted 11 (+10.0 %)", "unexplained", "10 tokens x 60 B", "Step time = 10"):
         assert wanted in said
     assert text.count("<svg") == 3
     assert "99,999" not in said
@@ -92,6 +92,15 @@ def test_a_run_that_cannot_be_explained_says_why(tmp_path: Path) -> None:
     assert "Not explained: no valid point" in said
     assert "the server restarted" in said
     assert not re.search(r"<svg", text)
+
+
+def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("before")
+    (tmp_path / ".report.html.part").mkdir()
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_page([], title="Title", path=path)
+    assert path.read_text() == "before"
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:

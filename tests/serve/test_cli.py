@@ -21,6 +21,7 @@ from draftmark.trial import OutOfMemory, Ready, Stopped
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(
         not (find_spec("torch") and find_spec("transformers")), reason="needs torch and transformers: draftmark[local]"
     ),

@@ -204,6 +204,27 @@ def test_two_processes_write_one_file(tmp_path: Path) -> None:
         assert [record.id for record in two.runs()] == runs
 
 
+def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    with Store(tmp_path / "d.db") as store:
+        store.begin_run("sweep", [], HERE)
+        with Store(tmp_path / "d.db", read_only=True) as reading:
+            assert len(reading.runs()) == 1
+            with pytest.raises(BadInput, match="readonly"):
+                reading.begin_run("sweep", [], HERE)
+    before = (tmp_path / "d.db").read_bytes()
+    with Store(tmp_path / "d.db", read_only=True) as reading:
+        assert len(reading.runs()) == 1
+    assert (tmp_path / "d.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["missing", "empty"])
+def test_reading_needs_a_store(tmp_path: Path, content: str) -> None:
+    if content == "empty":
+        (tmp_path / "d.db").touch()
+    with pytest.raises(BadInput, match="draftmark sweep"):
+        Store(tmp_path / "d.db", read_only=True)
+
+
 def test_the_engine_behind_an_address_is_found_while_it_runs(tmp_path: Path) -> None:
     url, configuration = "http://127.0.0.1:8000", Configuration(engine="embedded", model="m")
     with Store(tmp_path / "d.db") as store:

@@ -1,10 +1,11 @@
 """`draftmark explain`: why decode costs what it costs."""
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+from draftmark.cli.options import JsonOption, StoreOption, read_store, show, show_json
 
 if TYPE_CHECKING:
     from draftmark.explain import Explanation
@@ -16,9 +17,22 @@ ModelOption = Annotated[
         "--model", metavar="MODEL", help="Folder, config.json or repo id, where the run does not know its model."
     ),
 ]
+
+
+def _positive(value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise typer.BadParameter(f"{value} is not a bandwidth in GB/s, like 1792")
+    return value
+
+
 BandwidthOption = Annotated[
     float | None,
-    typer.Option("--bandwidth", metavar="GB/S", help="Memory bandwidth of one GPU, to hold the cache's against."),
+    typer.Option(
+        "--bandwidth",
+        metavar="GB/S",
+        callback=_positive,
+        help="Memory bandwidth of one GPU, to hold the cache's against.",
+    ),
 ]
 
 
@@ -32,7 +46,7 @@ def explain(
     """Explain a run's decode curve: what is there at any depth, what grows, and how near the memory's limit it is."""
     from draftmark.report.explain import explanation as rendered
 
-    with open_store(store) as opened:
+    with read_store(store) as opened:
         explained = explanation_of(opened.export(opened.run(run).id), model=model, gigabytes_per_second=bandwidth)
     if json:
         show_json(explained)

@@ -1,5 +1,6 @@
 """The `draftmark` command: one file a subcommand, imported light; the work is imported when a command runs."""
 
+import io
 import os
 import sys
 from typing import Annotated, Final, cast
@@ -68,20 +69,32 @@ def _options(
 
 def main() -> None:
     """Run one command; what is meant for the user becomes one line on standard error and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign gets another one, not a traceback
     try:
-        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
     except DraftmarkError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(1)
+    except OSError as error:
+        _forget_output()
+        _fail(f"{error.filename or 'standard output'}: {error.strerror}; free the disk, or choose another place", 2)
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "draftmark"
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         _fail(f"{' '.join(message.split()).removesuffix('.')}; see `{command} --help`", 2)
+
+
+def _forget_output() -> None:
+    """Whatever could not be written is not tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -22,17 +22,29 @@ StoreOption = Annotated[
 
 
 def open_store(path: Path | None) -> "Store":
-    """The store that `--store`, $DRAFTMARK_STORE or the user's data folder names."""
+    """The store that `--store`, $DRAFTMARK_STORE or the user's data folder names; made where it is not there."""
     from draftmark.store import Store, default_path
 
     return Store(path or default_path())
 
 
-def show(*pieces: "RenderableType") -> None:
-    """Print renderables to standard output; plain text where that is not a terminal."""
+def read_store(path: Path | None) -> "Store":
+    """The same, to read only: nothing is made or changed.
+
+    Raises:
+        BadInput: there is no store yet.
+    """
+    from draftmark.store import Store, default_path
+
+    return Store(path or default_path(), read_only=True)
+
+
+def show(*pieces: "RenderableType", stream: "TextIO | None" = None) -> None:
+    """Print renderables to standard output or `stream`; plain text where that is not a terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    stream = stream or sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDTH)
     for piece in pieces:
         console.print(piece)
 

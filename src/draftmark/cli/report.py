@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from draftmark.cli.explain import BandwidthOption, ModelOption
-from draftmark.cli.options import StoreOption, open_store, show
+from draftmark.cli.options import StoreOption, read_store, show
 
 
 def report(
@@ -22,7 +22,7 @@ def report(
     from draftmark.report.page import chapter, write_page
 
     loaded = load_model(model) if model is not None else None
-    with open_store(store) as opened:
+    with read_store(store) as opened:
         chosen = [opened.run(run).id for run in runs] if runs else [opened.run().id]
         chapters = [chapter(opened.export(run), model=loaded, gigabytes_per_second=bandwidth) for run in chosen]
     write_page(chapters, title=title, path=output)

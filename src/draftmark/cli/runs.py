@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+from draftmark.cli.options import JsonOption, StoreOption, read_store, show, show_json
 
 
 def runs(store: StoreOption = None, json: JsonOption = False) -> None:
     """List the runs that the store holds."""
     from draftmark.report.runs import runs as table
 
-    with open_store(store) as opened:
+    with read_store(store) as opened:
         records = opened.runs()
     if json:
         show_json(records)
@@ -34,7 +34,7 @@ def export(
     from draftmark.errors import BadInput
     from draftmark.report.runs import as_csv, as_json
 
-    with open_store(store) as opened:
+    with read_store(store) as opened:
         whole = opened.export(opened.run(run).id)
     text = as_csv(whole) if form == "csv" else as_json(whole) + "\n"
     if output is None:

@@ -12,7 +12,7 @@ from draftmark.diagnose.frames import Place
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known
 from draftmark.engines.adapter import LogReader
-from draftmark.engines.lines import LineCutter
+from draftmark.engines.lines import LineCutter, clean
 from draftmark.observation import Observation, Phase, Source
 
 _BLOCK: Final = 1 << 16
@@ -21,14 +21,19 @@ _MOST_OF_A_SIGN: Final = 20
 _MOST_STARTS: Final = 200
 _TRACEBACK: Final = 150
 _LAST_LINES: Final = 12
-_OVERLAP: Final = 40
-"""Lines before a block with signs that are read too: what the engine was doing."""
+_OVERLAP: Final = 8192
+"""Bytes before a block with signs that are read too: what the engine was doing."""
+_LONGEST_TEXT: Final = 64
 _ENDS: Final = frozenset({"asked to end", "ended itself"})
 _SERVING: Final = frozenset({"ready", "prefill", "decode", "stopping"})
-_WAKING: Final = (
-    *(hint.encode() for hint in signs.HINTS), b"version ", b"server_args=", b"non-default args", b"start engine=",
-    b"Traceback", b"Load weight", b"loading", b"Fatal", b"fatal",
+_ROOTS: Final = (
+    "rror", "xception", "emory", "Traceback", "version ", "server_args=", "non-default args", "start engine=",
+    "Load weight", "loading", "atal", "cudaMalloc", "ALLOC_FAILED", "bad_alloc", "OUT_OF_MEMORY",
 )  # fmt: skip
+_WAKING: Final = tuple(
+    text.encode() for text in (*_ROOTS, *(text for text in signs.TEXTS if not any(root in text for root in _ROOTS)))
+)
+"""Without any of these a block of a serving engine's log is passed over."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,16 @@ class Start:
         self.failures: list[Failure] = []
         self.signs: dict[str, list[Sign]] = {}
         self.errors: list[Observation] = []
-        self.last: deque[Observation] = deque(maxlen=_LAST_LINES)
+        self.tail: deque[tuple[str, int, str]] = deque(maxlen=_LAST_LINES)
+        """Place, number and text of the last lines."""
+
+    @property
+    def last(self) -> tuple[Observation, ...]:
+        """The last lines that are not empty."""
+        return tuple(
+            _said("last line", Source(place=place, line=number, text=_shown(line)), self.phase)
+            for place, number, line in self.tail
+        )
 
     @property
     def troubled(self) -> bool:
@@ -85,11 +99,11 @@ class _Parser:
             self._begin()
         start = self.starts[-1]
         start.phase = phase
-        source = Source(place=self._place, line=number, text=line.rsplit("\r", 1)[-1][:600])
-        self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
-        self._trouble(start, line, number, source)
-        if source.text.strip():
-            start.last.append(_said("last line", source, phase))
+        if seen:
+            self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
+        self._trouble(start, line, number)
+        if line and not line.isspace():
+            start.tail.append((self._place, number, line))
 
     def _begin(self) -> None:
         start = self.starts[-1]
@@ -113,7 +127,7 @@ class _Parser:
         room = _MOST_OBSERVATIONS - len(start.observations)
         start.observations += seen[:room]
 
-    def _trouble(self, start: Start, line: str, number: int, source: Source) -> None:
+    def _trouble(self, start: Start, line: str, number: int) -> None:
         if "Traceback (most recent call last)" in line:
             self._traceback.clear()
         self._traceback.append(line[:300])
@@ -122,12 +136,22 @@ class _Parser:
             where = frames.place(self._traceback)
             phase = where.phase if where is not None and _tells_more(where.phase, start.phase) else start.phase
             start.failures.append(Failure(observations=failed, phase=phase, place=where))
-        for sign in signs.read(line, source, start.phase):
+        told, error = signs.read(line), _is_error(line)
+        if not told and not error:
+            return
+        source = Source(place=self._place, line=number, text=_shown(line))
+        for name, values in told:
+            sign = Sign(name=name, source=source, phase=start.phase, values=values)
             kept = start.signs.setdefault(sign.name, [])
             if len(kept) < _MOST_OF_A_SIGN:
                 kept.append(sign)
-        if _is_error(line) and len(start.errors) < _MOST_OF_A_SIGN:
+        if error and len(start.errors) < _MOST_OF_A_SIGN:
             start.errors.append(_said("error", source, start.phase))
+
+
+def _shown(line: str) -> str:
+    """What of a line is quoted: a progress bar's last state, and not thousands of characters."""
+    return line.rsplit("\r", 1)[-1][:600]
 
 
 def _said(quantity: str, source: Source, phase: Phase) -> Observation:
@@ -152,14 +176,23 @@ def _lines(stream: BinaryIO, serving: Callable[[], bool]) -> Iterator[tuple[int,
     """Numbered lines; while an engine serves, blocks without any hint of trouble are passed over."""
     cutter = LineCutter()
     number = 0
-    passed: list[str] = []
+    passed = b""
     while block := stream.read(_BLOCK):
-        lines = cutter.feed(block)
-        if serving() and not any(hint in block for hint in _WAKING):
-            passed, number = lines, number + len(lines)
+        window = cutter.pending[-_LONGEST_TEXT:] + block
+        if serving() and not any(hint in window for hint in _WAKING):
+            number, passed = number + cutter.skip(block), block
             continue
-        first = number - len(passed[-_OVERLAP:]) + 1
-        yield from enumerate(passed[-_OVERLAP:], first)
-        yield from enumerate(lines, number + 1)
-        passed, number = [], number + len(lines)
-    yield from enumerate([*passed[-_OVERLAP:], *cutter.finish()], number - len(passed[-_OVERLAP:]) + 1)
+        yield from _just_passed(passed, number)
+        passed = b""
+        for line in cutter.feed(block):
+            number += 1
+            yield number, line
+    yield from _just_passed(passed, number)
+    for line in cutter.finish():
+        yield number + 1, line
+
+
+def _just_passed(block: bytes, number: int) -> Iterator[tuple[int, str]]:
+    """The last whole lines of a block that was passed over, of which the last has this number."""
+    lines = block[-_OVERLAP:].split(b"\n")[1:-1]
+    yield from enumerate(map(clean, lines), number - len(lines) + 1)

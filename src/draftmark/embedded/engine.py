@@ -1,174 +1,176 @@
-"""The engine: one thread that loads the model, reserves the pool and serves requests in turns.
+"""The engine: serves requests in turns, and counts what it does.
 
 A turn is one chunk of prefill for the request that came first, and one token for every request past its prefill.
 Requests wait, first come first served, until the pool has room for their prompt and all the output they may make.
+The event loop keeps all this; torch alone runs on a thread of its own, so that HTTP is answered meanwhile.
 """
 
+import asyncio
 import logging
-import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, NoReturn
 
 import msgspec
 import torch
-from transformers import Cache
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from transformers import Cache, PreTrainedModel
 
-from draftmark.embedded.generation import Sampling, choose
-from draftmark.embedded.loading import Loaded
-from draftmark.embedded.metrics import Metrics
-from draftmark.embedded.pool import Slab
+from draftmark.embedded.generation import Piece, Sampler, TextStream
+from draftmark.embedded.pool import Pool, Slab
 
 log: Final = logging.getLogger("draftmark.embedded")
 
-Finish = Literal["stop", "length"]
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0)
+THREAD: Final = ThreadPoolExecutor(max_workers=1)
+"""Where torch runs: always the same thread, since torch starts workers of its own for each that calls it."""
 
 
-class Token(msgspec.Struct, frozen=True):
-    """One token of output; `finish` is set on the last."""
+class Request(msgspec.Struct, kw_only=True, eq=False):
+    """One request and how far it is."""
 
-    id: int
-    finish: Finish | None
-
-
-class Request:
-    """One request and how far it is. `emit` is called from the engine's thread, once a token."""
-
-    def __init__(
-        self, prompt: tuple[int, ...], limit: int, sampling: Sampling, *, ignore_eos: bool, emit: Callable[[Token], Any]
-    ) -> None:
-        self.prompt, self.limit, self.sampling, self.ignore_eos, self.emit = prompt, limit, sampling, ignore_eos, emit
-        self.number = 0
-        self.arrived = time.monotonic()
-        self.cancelled: str | None = None
-        self.output: list[int] = []
-        self.prefilled = 0
-        self.finish: Finish | None = None
-        self.generator = sampling.generator()
-        self.slab: Slab | None = None
-        self.cache: Cache | None = None
-
-    @property
-    def reach(self) -> int:
-        """Tokens of the pool that it needs: the prompt and all the output it may make."""
-        return len(self.prompt) + self.limit
-
-    @property
-    def over(self) -> bool:
-        """Whether it takes no more turns."""
-        return self.cancelled is not None or self.finish is not None
+    prompt: list[int]
+    limit: int
+    sampler: Sampler
+    text: TextStream
+    ignore_eos: bool
+    pieces: asyncio.Queue[Piece] = msgspec.field(default_factory=asyncio.Queue)
+    number: int = 0
+    arrived: float = msgspec.field(default_factory=time.monotonic)
+    output: list[int] = []
+    cache: Slab | None = None
+    ended: str | None = None
+    """Why it takes no more turns."""
 
 
 class Engine:
-    """Serves requests on what was loaded. `serve` runs on one thread; the rest may be called from any."""
+    """Serves requests with a model and a pool."""
 
-    def __init__(self, loaded: Loaded, metrics: Metrics) -> None:
-        self.loaded = loaded
+    def __init__(
+        self, model: PreTrainedModel, pool: Pool, end_tokens: frozenset[int], *, context: int, chunk: int, most: int
+    ) -> None:
+        self.model, self.pool, self._end_tokens = model, pool, end_tokens
+        self.context, self._chunk, self._most = context, chunk, most
         self.activity = "idle"
-        """What the thread is doing, for the log where it fails."""
-        self.metrics = metrics
-        self._waiting: deque[Request] = deque()
+        """What torch is doing, for the log where it fails."""
+        self._waiting: list[Request] = []
         self._running: list[Request] = []
-        self._changed = threading.Condition()
-        self._stopping = False
+        self._changed = asyncio.Event()
         self._count = 0
-        metrics.watch(
-            running=lambda: len(self._running), waiting=lambda: len(self._waiting), used=lambda: loaded.pool.used
-        )
+        self.metrics = CollectorRegistry()
+        gauge, counter = partial(Gauge, registry=self.metrics), partial(Counter, registry=self.metrics)
+        gauge("draftmark_requests_running", "Requests being served").set_function(lambda: len(self._running))
+        gauge("draftmark_requests_waiting", "Requests waiting for the pool").set_function(lambda: len(self._waiting))
+        gauge("draftmark_pool_tokens", "Tokens of the pool").set(self.pool.tokens)
+        gauge("draftmark_pool_used_tokens", "Tokens of the pool that are reserved").set_function(lambda: self.pool.used)
+        self._prompt = counter("draftmark_prompt_tokens", "Prompt tokens prefilled")
+        self._generated = counter("draftmark_generated_tokens", "Tokens generated")
+        self._finished = counter("draftmark_requests_finished", "Requests ended", ["reason"])
+        name, meaning = "draftmark_time_to_first_token_seconds", "From a request's arrival to its first token"
+        self._ttft = Histogram(name, meaning, buckets=SECONDS, registry=self.metrics)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request; its `reach` must be within pool and context."""
-        assert request.reach <= self.loaded.limit
-        with self._changed:
-            self._count += 1
-            request.number = self._count
-            self._waiting.append(request)
-            self._changed.notify()
+    @property
+    def limit(self) -> int:
+        """Most tokens, prompt and output together, of one request."""
+        return min(self.context, self.pool.tokens)
 
-    def cancel(self, request: Request, *, reason: str) -> None:
-        """Take no more turns for a request; one that has ended already is left as it is."""
-        with self._changed:
-            request.cancelled = reason
-            self._changed.notify()
+    async def generate(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """One piece a token; closing it takes the request back. Prompt and limit must be within `limit`."""
+        self._count += 1
+        request.number = self._count
+        self._waiting.append(request)
+        self._changed.set()
+        try:
+            while (piece := await request.pieces.get()).finish is None:
+                yield piece
+            yield piece
+        finally:
+            request.ended = request.ended or "cancelled"
+            self._changed.set()
 
-    def stop(self) -> None:
-        """Make `serve` return after the turn in progress."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-
-    @torch.inference_mode()
-    def serve(self) -> None:
-        """Take turns until stopped."""
-        while self._next_turn():
-            prefilling = [request for request in self._running if request.prefilled < len(request.prompt)]
-            decoding = [request for request in self._running if request.prefilled == len(request.prompt)]
+    async def serve(self) -> NoReturn:
+        """Take turns for ever."""
+        while True:
+            self._clear()
+            self._admit()
+            prefilling = [request for request in self._running if not request.output]
+            decoding = [request for request in self._running if request.output]
             for request in (*prefilling[:1], *decoding):
-                if not request.over:
-                    self._advance(request)
-            self.activity = "idle"
-
-    def _next_turn(self) -> bool:
-        """Clear what is over, admit what fits, wait while there is nothing to do; false once stopping."""
-        with self._changed:
-            while not self._stopping:
-                self._clear()
-                self._admit()
-                if self._running:
-                    return True
-                self._changed.wait()
-        return False
+                if not request.ended:
+                    token = await asyncio.get_running_loop().run_in_executor(THREAD, self._advance, request)
+                    self.activity = "idle"
+                    if token is not None:
+                        self._take(request, token)
+            if not self._running:
+                self._changed.clear()
+                await self._changed.wait()
 
     def _clear(self) -> None:
         for request in (*self._running, *self._waiting):
-            if request.over:
-                if request.slab:
-                    self.loaded.pool.release(request.slab)
-                reason = request.finish or request.cancelled
-                self.metrics.finished.labels(reason=reason).inc()
-                log.info("request=%d finished reason=%s output=%d", request.number, reason, len(request.output))
-        self._running = [request for request in self._running if not request.over]
-        self._waiting = deque(request for request in self._waiting if not request.over)
+            if request.ended:
+                if request.cache is not None:
+                    self.pool.release(request.cache)
+                self._finished.labels(reason=request.ended).inc()
+                log.info("request=%d finished reason=%s output=%d", request.number, request.ended, len(request.output))
+        self._running = [request for request in self._running if not request.ended]
+        self._waiting = [request for request in self._waiting if not request.ended]
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self.loaded.max_running:
+        while self._waiting and len(self._running) < self._most:
             request = self._waiting[0]
-            slab = self.loaded.pool.reserve(request.reach)
-            if slab is None:
+            request.cache = self.pool.reserve(len(request.prompt) + request.limit)
+            if request.cache is None:
                 return
-            request.slab, request.cache = slab, self.loaded.pool.cache(slab)
-            self._running.append(self._waiting.popleft())
+            self._running.append(self._waiting.pop(0))
             waited = time.monotonic() - request.arrived
             log.info(
                 "request=%d admitted prompt=%d limit=%d pool_used=%d waited=%.3f",
-                request.number, len(request.prompt), request.limit, self.loaded.pool.used, waited,
+                request.number, len(request.prompt), request.limit, self.pool.used, waited,
             )  # fmt: skip
 
-    def _advance(self, request: Request) -> None:
-        """One forward pass: a chunk of the prompt, or the last token of the output."""
-        if request.output:
-            self.activity = f"phase=decode request={request.number} depth={request.prefilled + len(request.output)}"
-            tokens = request.output[-1:]
-        else:
-            tokens = list(request.prompt[request.prefilled : request.prefilled + self.loaded.chunk])
-            self.activity = f"phase=prefill request={request.number} depth={request.prefilled} chunk={len(tokens)}"
+    @torch.inference_mode()
+    def _advance(self, request: Request) -> int | None:
+        """One forward pass over the next tokens that are not in the cache: a chunk of prompt, or the last of output.
+
+        Gives the next token; None before the prompt's end.
+        """
         assert request.cache is not None
-        logits = self.loaded.forward(tokens, request.cache)
-        if not request.output:
-            request.prefilled += len(tokens)
-            if request.prefilled < len(request.prompt):
-                return
-            self.metrics.prompt.inc(len(request.prompt))
-        self._take(request, choose(logits, request.sampling, request.generator))
+        depth = request.cache.get_seq_length()
+        tokens = request.prompt[depth : depth + self._chunk] or request.output[-1:]
+        phase = "decode" if request.output else "prefill"
+        self.activity = f"phase={phase} request={request.number} depth={depth} chunk={len(tokens)}"
+        logits = self._forward(tokens, request.cache)
+        return request.sampler.choose(logits) if depth + len(tokens) >= len(request.prompt) else None
+
+    def _forward(self, tokens: list[int], cache: Cache) -> torch.Tensor:
+        """Logits after the last of `tokens`, which follow what `cache` holds: shape [vocabulary]."""
+        batch = torch.tensor([tokens], device=self.model.device)
+        logits: torch.Tensor = self.model(batch, cache=cache, use_cache=True, logits_to_keep=1).logits
+        return logits[0, -1]
 
     def _take(self, request: Request, token: int) -> None:
+        """One more token of output, the last where it or a stop string ends the text, or it reaches the limit."""
+        if not request.output:
+            self._prompt.inc(len(request.prompt))
+            self._ttft.observe(time.monotonic() - request.arrived)
         request.output.append(token)
-        self.metrics.generated.inc()
-        if len(request.output) == 1:
-            self.metrics.ttft.observe(time.monotonic() - request.arrived)
-        if token in self.loaded.end_tokens and not request.ignore_eos:
-            request.finish = "stop"
-        elif len(request.output) == request.limit:
-            request.finish = "length"
-        request.emit(Token(token, request.finish))
+        self._generated.inc()
+        ends = token in self._end_tokens and not request.ignore_eos
+        full = len(request.output) == request.limit
+        text = request.text.feed(token, last=ends or full)
+        finish = "stop" if ends or request.text.stopped else "length" if full else None
+        request.ended = request.ended or finish
+        request.pieces.put_nowait(Piece([token], text, finish))
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """One chunk of prefill and one step of decode, as far as the pool goes."""
+        chunk = min(self._chunk, self.limit - 1)
+        cache = self.pool.reserve(chunk + 1)
+        assert cache is not None
+        for size in (chunk, 1):
+            if size:
+                self._forward([0] * size, cache)
+        self.pool.release(cache)

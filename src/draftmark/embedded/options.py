@@ -2,24 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from draftmark import units
 
-FRACTION: Final = {"cpu": 0.5, "cuda": 0.85}
-"""Share of free memory for weights and pool where nothing is asked for."""
 
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(argparse.Namespace):
     """How one engine is started; see `docs/embedded.md`. Bytes and tokens; None is the default told there."""
 
     model: Path
-    served_name: str
+    served_model_name: str | None
     device: str | None
     dtype: str
-    fraction: float | None
+    mem_fraction: float | None
     pool_tokens: int | None
     memory: int | None
     chunk: int
@@ -29,22 +23,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-def _positive(text: str) -> int:
-    number = int(text)
+def _count(text: str) -> int:
+    try:
+        number = units.parse_tokens(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
-
-
-def _tokens(text: str) -> int:
-    try:
-        return _positive(str(units.parse_tokens(text)))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _bytes(text: str) -> int:
-    return _tokens(text.removesuffix("B"))
 
 
 def _fraction(text: str) -> float:
@@ -54,10 +40,10 @@ def _fraction(text: str) -> float:
     return number
 
 
-def parser() -> argparse.ArgumentParser:
-    """All flags, with their defaults."""
+def parse(arguments: list[str] | None = None) -> Options:
+    """Options from the command line; argparse ends the process with code 2 where they are wrong."""
     flags = argparse.ArgumentParser(
-        prog="python -m draftmark.embedded",
+        "python -m draftmark.embedded",
         description="Serve a causal language model over transformers.",
         allow_abbrev=False,
     )
@@ -67,30 +53,11 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     size = flags.add_mutually_exclusive_group()
     size.add_argument("--mem-fraction", type=_fraction, metavar="F", help="share of free memory for weights and pool")
-    size.add_argument("--pool-tokens", type=_tokens, metavar="N", help="size of the pool, instead of a fraction")
-    flags.add_argument("--memory", type=_bytes, metavar="BYTES", help="use at most this much memory, such as 2Gi")
-    flags.add_argument("--chunk", type=_tokens, default=512, metavar="N", help="most tokens in one prefill step (512)")
-    flags.add_argument("--max-running", type=_positive, default=8, metavar="N", help="requests served at once (8)")
-    flags.add_argument("--context", type=_tokens, metavar="N", help="most tokens of a request (default: the model's)")
+    size.add_argument("--pool-tokens", type=_count, metavar="N", help="size of the pool, instead of a fraction")
+    flags.add_argument("--memory", type=_count, metavar="BYTES", help="use at most this much memory, such as 2Gi")
+    flags.add_argument("--chunk", type=_count, default=512, metavar="N", help="most tokens in one prefill step (512)")
+    flags.add_argument("--max-running", type=_count, default=8, metavar="N", help="requests served at once (8)")
+    flags.add_argument("--context", type=_count, metavar="N", help="most tokens of a request (default: the model's)")
     flags.add_argument("--host", default="127.0.0.1")
     flags.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
-    return flags
-
-
-def parse(arguments: list[str] | None = None) -> Options:
-    """Options from the command line; argparse ends the process with code 2 where they are wrong."""
-    found = parser().parse_args(arguments)
-    return Options(
-        model=found.model,
-        served_name=found.served_model_name or str(found.model),
-        device=found.device,
-        dtype=found.dtype,
-        fraction=found.mem_fraction,
-        pool_tokens=found.pool_tokens,
-        memory=found.memory,
-        chunk=found.chunk,
-        max_running=found.max_running,
-        context=found.context,
-        host=found.host,
-        port=found.port,
-    )
+    return flags.parse_args(arguments, Options())

@@ -1,96 +1,50 @@
 """The pool: every layer's keys and values, reserved once; a request's cache is a stretch of it, read without copying.
 
 A request gets one contiguous stretch, so that attention can read a view. The cost: a request may have to wait although
-enough tokens are free, where they lie apart. It never waits for ever: the stretches grow together as requests end.
+enough tokens are free, where they lie apart. It never waits for ever: the gaps grow together as requests end.
 """
 
 from typing import Any, Final
 
-import msgspec
 import torch
-from transformers import Cache, DynamicCache, PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
-
-from draftmark.errors import BadInput
+from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 PAGE: Final = 1
 
 
-class LayerShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What one layer caches for one token: heads and elements a head of key and value; `window` in tokens."""
-
-    key: tuple[int, int]
-    value: tuple[int, int]
-    dtype: torch.dtype
-    window: int | None
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of one token's key and value."""
-        elements = self.key[0] * self.key[1] + self.value[0] * self.value[1]
-        return elements * self.dtype.itemsize
-
-
-def check_layers(config: PreTrainedConfig) -> None:
-    """See that every layer caches keys and values alone, by the cache that transformers would make.
-
-    Raises:
-        BadInput: a layer does not.
-    """
-    for index, layer in enumerate(DynamicCache(config=config).layers):
-        if type(layer) not in {DynamicLayer, DynamicSlidingWindowLayer}:
-            raise BadInput(
-                f"its cache ({type(layer).__name__}) is not made of keys and values alone, which the pool cannot hold",
-                place=f"{config.model_type} layer {index}",
-                remedy="serve a model with full, sliding-window or latent attention",
-            )
-
-
-def probe_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
-    """Every layer's shape, read off what one token leaves in transformers' own cache; see `check_layers` first."""
+@torch.inference_mode()
+def probe(model: PreTrainedModel) -> list[DynamicLayer]:
+    """What one token leaves in each layer of transformers' own cache, one that holds keys and values alone."""
     cache = DynamicCache(config=model.config)
-    with torch.inference_mode():
-        model(torch.zeros((1, 1), dtype=torch.long, device=model.device), cache=cache, use_cache=True)
-    return tuple(_shape(layer) for layer in cache.layers)
+    model(torch.zeros((1, 1), dtype=torch.long, device=model.device), cache=cache, use_cache=True)
+    return list(cache.layers)
 
 
-def _shape(layer: DynamicLayer) -> LayerShape:
-    assert layer.keys is not None
-    assert layer.values is not None
-    return LayerShape(
-        key=(layer.keys.shape[1], layer.keys.shape[3]),
-        value=(layer.values.shape[1], layer.values.shape[3]),
-        dtype=layer.keys.dtype,
-        window=layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None,
-    )
+def token_bytes(layers: list[DynamicLayer]) -> int:
+    """Bytes of one token over all layers of a `probe`."""
+    return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
 
 class SlabLayer(CacheLayerMixin):
-    """One layer of one request's cache: views of the pool, filled from the front."""
+    """One layer of one request's cache: views of the pool, [1, heads, tokens, elements], filled from the front."""
 
     supports_early_init = False
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, window: int | None) -> None:
-        super().__init__()
         self.keys, self.values, self.window = keys, values, window
-        self.is_sliding = window is not None
-        self.is_initialized = True
+        self.is_sliding, self.is_initialized = window is not None, True
         self.length = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing to do: the pool was reserved at start."""
 
-    def _first_seen(self) -> int:
-        """Position of the first token that the next one attends to."""
-        return 0 if self.window is None else max(self.length - self.window + 1, 0)
-
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store new tokens; gives back what they attend to, as views."""
-        assert self.keys is not None
-        assert self.values is not None
-        first, end = self._first_seen(), self.length + key_states.shape[-2]
+        attended, first = self.get_mask_sizes(key_states.shape[-2])
+        end = first + attended
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
         self.length = end
@@ -98,7 +52,7 @@ class SlabLayer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Tokens that the next `query_length` ones attend to, and the position of the first of them."""
-        first = self._first_seen()
+        first = 0 if self.window is None else max(self.length - self.window + 1, 0)
         return self.length + query_length - first, first
 
     def get_seq_length(self) -> int:
@@ -107,58 +61,45 @@ class SlabLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         """Tokens that fit."""
-        assert self.keys is not None
         return self.keys.shape[-2]
 
 
-class Slab(msgspec.Struct, frozen=True, order=True):
-    """A stretch of the pool: tokens `start` to `start + size`."""
+class Slab(Cache):
+    """One request's cache: the tokens `span` of the pool."""
 
-    start: int
-    size: int
+    def __init__(self, layers: list[SlabLayer], span: range) -> None:
+        super().__init__(layers)
+        self.span = span
 
 
 class Pool:
     """Keys and values for `tokens` tokens, written once so that the memory is really taken."""
 
-    def __init__(self, shapes: tuple[LayerShape, ...], tokens: int, device: torch.device) -> None:
-        self.tokens = tokens
-        self.bytes = tokens * sum(shape.token_bytes for shape in shapes)
-        self.used = 0
-        self._free = [Slab(0, tokens)]
-        self._layers = [
-            (
-                torch.empty((1, shape.key[0], tokens, shape.key[1]), dtype=shape.dtype, device=device).fill_(0),
-                torch.empty((1, shape.value[0], tokens, shape.value[1]), dtype=shape.dtype, device=device).fill_(0),
-                shape.window,
-            )
-            for shape in shapes
-        ]
+    def __init__(self, probed: list[DynamicLayer], tokens: int) -> None:
+        self.tokens, self.bytes = tokens, tokens * token_bytes(probed)
+        self._taken: list[range] = []
+        self._layers = [(layer.keys.repeat(1, 1, tokens, 1), layer.values.repeat(1, 1, tokens, 1)) for layer in probed]
+        self._windows = [layer.sliding_window if layer.is_sliding else None for layer in probed]
+
+    @property
+    def used(self) -> int:
+        """Tokens that are reserved."""
+        return sum(map(len, self._taken))
 
     def reserve(self, size: int) -> Slab | None:
-        """The first free stretch that is long enough; None where there is none now."""
-        for index, free in enumerate(self._free):
-            if free.size >= size:
-                rest = Slab(free.start + size, free.size - size)
-                self._free[index : index + 1] = [rest] if rest.size else []
-                self.used += size
-                return Slab(free.start, size)
-        return None
+        """An empty cache in the first free stretch that is long enough; None where there is none now."""
+        start = 0
+        for taken in self._taken:
+            if taken.start - start >= size:
+                break
+            start = taken.stop
+        if start + size > self.tokens:
+            return None
+        span = range(start, start + size)
+        self._taken = sorted([*self._taken, span], key=lambda taken: taken.start)
+        views = [(keys[:, :, start : span.stop], values[:, :, start : span.stop]) for keys, values in self._layers]
+        return Slab([SlabLayer(*view, window) for view, window in zip(views, self._windows, strict=True)], span)
 
     def release(self, slab: Slab) -> None:
-        """Give a stretch back; it grows together with free neighbours."""
-        self.used -= slab.size
-        joined: list[Slab] = []
-        for free in sorted([*self._free, slab]):
-            if joined and joined[-1].start + joined[-1].size == free.start:
-                joined[-1] = Slab(joined[-1].start, joined[-1].size + free.size)
-            else:
-                joined.append(free)
-        self._free = joined
-
-    def cache(self, slab: Slab) -> Cache:
-        """An empty cache for transformers that lives in `slab`."""
-        span = slice(slab.start, slab.start + slab.size)
-        return Cache(
-            layers=[SlabLayer(keys[:, :, span], values[:, :, span], window) for keys, values, window in self._layers]
-        )
+        """Give a stretch back."""
+        self._taken.remove(slab.span)

@@ -31,6 +31,11 @@ _WORDLESS: Final = re.compile(
     r"|cudaMalloc failed: out of memory|CUDA_ERROR_OUT_OF_MEMORY|CUresult error result=2\b|cudaErrorMemoryAllocation"
     r"|std::bad_alloc|^MemoryError\b|[^\w]MemoryError:?$|numpy.*ArrayMemoryError|Cannot allocate memory"
 )
+_TEXTS: Final = (
+    "ut of memory", "OutOfMemory", "allocate memory", "enough memory", "OOM on device", "ALLOC_FAILED", "OUT_OF_MEMORY",
+    "result=2", "ErrorMemoryAllocation", "bad_alloc", "MemoryError",
+)  # fmt: skip
+"""A line without any of these is none of the allocators'; looking for them is much faster than the expressions."""
 _RAW: Final = re.compile(r"trying to allocate (\d+) bytes \(free: (\d+), total: (\d+)\)")
 
 
@@ -45,6 +50,8 @@ def read(line: str, number: int, place: str, phase: Phase) -> tuple[Observation,
     The first observation is `out_of_memory`, whose value is the message; `tried`, `free_at_failure`, `allocated`,
     `reserved_unallocated`, `private_pools`, `capacity` follow as far as the allocator names them.
     """
+    if not any(text in line for text in _TEXTS):
+        return ()
     raised = _RAISED.search(line)
     worded = raised or _WORDLESS.search(line)
     if worded is None:

@@ -29,6 +29,17 @@ class LineCutter:
         self._rest = _bounded(rest)
         return [clean(_bounded(raw)) for raw in whole]
 
+    def skip(self, block: bytes) -> int:
+        """Pass over a block without making lines of it; how many lines it completes."""
+        _, newline, rest = block.rpartition(b"\n")
+        self._rest = _bounded(rest if newline else self._rest + rest)
+        return block.count(b"\n")
+
+    @property
+    def pending(self) -> bytes:
+        """What waits for the rest of its line."""
+        return self._rest
+
     def finish(self) -> list[str]:
         """The last line, where the log does not end with a newline."""
         rest, self._rest = self._rest, b""

@@ -1,12 +1,15 @@
 """What an explanation of a decode curve holds."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from draftmark.finding import Confidence, Finding
 from draftmark.physics.fits import Coefficient, Line, Parabola
 from draftmark.units import Bytes, BytesPerSecond, Seconds, Tokens
+
+NOISY: Final = 0.1
+"""Spread of requests at one depth beyond which nothing that the curve shows is called certain."""
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: Ceiling | None
     growth: Confidence | None
     """How sure it is that a step grows with depth; None where that cannot be told from the noise."""
+    noise: float | None
+    """How far requests at one depth lie from their median step, as a share; None where each depth has one request."""
     cache_bandwidth: Coefficient | None
     """Bytes a second at which the cache is read, per GPU."""
     weights_floor: Seconds | None

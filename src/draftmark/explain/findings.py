@@ -1,7 +1,7 @@
 """What a decode curve proves: one small rule a finding, each documented in docs/findings.md."""
 
-from draftmark.explain.explanation import Explanation
-from draftmark.finding import Finding, Remedy
+from draftmark.explain.explanation import NOISY, Ceiling, Explanation
+from draftmark.finding import Confidence, Finding, Remedy
 from draftmark.observation import Observation, Source, Unit
 
 _ATTENTION_RULES = 0.5
@@ -12,7 +12,7 @@ _SLOW = 0.3
 
 def findings(explanation: Explanation) -> tuple[Finding, ...]:
     """All findings of one explanation, the number of depths first."""
-    found = [rule(explanation) for rule in (_too_few, _noise, _growth, _slow_attention, _impossible, _fixed)]
+    found = [rule(explanation) for rule in (_too_few, _noisy, _flat, _growth, _slow_attention, _impossible, _fixed)]
     return tuple(finding for finding in found if finding)
 
 
@@ -34,7 +34,21 @@ def _too_few(explanation: Explanation) -> Finding | None:
     )
 
 
-def _noise(explanation: Explanation) -> Finding | None:
+def _noisy(explanation: Explanation) -> Finding | None:
+    noise = explanation.noise
+    if noise is None or noise <= NOISY:
+        return None
+    return Finding(
+        code="noisy-steps",
+        severity="warning",
+        confidence="certain",
+        claim=f"half of the requests lie {noise:.0%} and more from their depth's median step: the machine is busy",
+        evidence=(_seen("spread", noise, "ratio", "median distance from the median"),),
+        remedies=(Remedy(changes=(), arithmetic="measure again on a quiet machine", cost="another sweep"),),
+    )
+
+
+def _flat(explanation: Explanation) -> Finding | None:
     step = explanation.step
     if step is None or step.slope.low is None or explanation.growth is not None:
         return None
@@ -76,7 +90,7 @@ def _slow_attention(explanation: Explanation) -> Finding | None:
     return Finding(
         code="slow-attention-kernel",
         severity="warning",
-        confidence=explanation.growth or "possible",
+        confidence=_slowness(explanation, ceiling),
         claim=(
             f"the cache is read at {share:.1%} of the bandwidth ({ceiling.kind}): "
             "the attention kernel sets the pace, not the memory"
@@ -93,6 +107,14 @@ def _slow_attention(explanation: Explanation) -> Finding | None:
             ),
         ),
     )
+
+
+def _slowness(explanation: Explanation, ceiling: Ceiling) -> Confidence:
+    """Certain where even the upper end of the interval is slow."""
+    rate = explanation.cache_bandwidth
+    highest = rate.high if rate is not None else None
+    sure = highest is not None and highest < _SLOW * ceiling.bytes_per_second
+    return "certain" if sure and explanation.growth == "certain" else "likely"
 
 
 def _impossible(explanation: Explanation) -> Finding | None:

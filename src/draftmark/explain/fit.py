@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.explain.explanation import Ceiling, DepthRow, Explanation, Reads
+from draftmark.explain.explanation import NOISY, Ceiling, DepthRow, Explanation, Reads
 from draftmark.explain.findings import findings
 from draftmark.finding import Confidence
 from draftmark.physics.fits import Coefficient, Line, fit_line, fit_parabola
@@ -39,7 +39,8 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
     step = fit_line([m.depth for m in medians], [m.step for m in medians])
     per_token = fit_line([m.depth for m in medians], [m.per_token for m in medians])
     cold = [(m.prompt, m.ttft) for m, (point, _) in zip(medians, chosen, strict=True) if point.mode == "cold"]
-    growth = _growth(step, [m.step for m in medians])
+    noise = _noise([samples for _, samples in chosen])
+    growth = _growth(step, [m.step for m in medians], noise)
     rising = step if growth is not None else None
     explanation = Explanation(
         rows=tuple(_row(m, rising, reads, ceiling, concurrency) for m in medians),
@@ -50,6 +51,7 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
         reads=reads,
         ceiling=ceiling,
         growth=growth,
+        noise=noise,
         cache_bandwidth=_cache_bandwidth(rising, reads, concurrency),
         weights_floor=_time(reads.weights, ceiling),
         crossover=_crossover(rising),
@@ -83,8 +85,19 @@ class _Medians(msgspec.Struct, frozen=True):
 _DOUBLED: Final = 2.0
 
 
-def _growth(step: Line | None, steps: Sequence[float]) -> Confidence | None:
-    """Certain where the slope's interval lies above zero.
+def _noise(points: Sequence[Sequence[Sample]]) -> float | None:
+    """Median over the depths of how far a request's step lies from its depth's median, as a share of it."""
+    shares = []
+    for samples in points:
+        steps = [sample.step_time for sample in samples if sample.step_time]
+        if len(steps) > 1:
+            middle = statistics.median(steps)
+            shares.append(statistics.median(abs(step - middle) / middle for step in steps))
+    return statistics.median(shares) if shares else None
+
+
+def _growth(step: Line | None, steps: Sequence[float], noise: float | None) -> Confidence | None:
+    """Certain where the slope's interval lies above zero and the requests at each depth agree.
 
     Few depths make a wide interval, of a curve that bends too. Then growth is likely where every deeper step is
     longer and the last at least twice the first, which noise on a server does not do.
@@ -92,7 +105,7 @@ def _growth(step: Line | None, steps: Sequence[float]) -> Confidence | None:
     if step is None or step.slope.value <= 0:
         return None
     if step.slope.low is not None and step.slope.low > 0:
-        return "certain"
+        return "certain" if noise is None or noise <= NOISY else "likely"
     rising = all(before < after for before, after in itertools.pairwise(steps))
     return "likely" if rising and steps[-1] >= _DOUBLED * steps[0] else None
 
@@ -131,7 +144,7 @@ def _time(read: Bytes | None, ceiling: Ceiling | None) -> Seconds | None:
 
 
 def _crossover(step: Line | None) -> Tokens | None:
-    if step is None or step.intercept.value <= 0:
+    if step is None or step.slope.value <= 0 or (step.intercept.low or step.intercept.value) <= 0:
         return None
     return Tokens(round(step.intercept.value / step.slope.value))
 

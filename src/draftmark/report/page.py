@@ -56,17 +56,28 @@ def write_page(chapters: Sequence[Chapter], *, title: str, path: Path) -> None:
     """
     text = page(chapters, title=title)
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise BadInput(
             f"cannot be written: {error.strerror}", place=str(path), remedy="choose another --output"
         ) from error
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write all of a file or leave what was there: first beside it, then in its place. Raises OSError."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
 def page(chapters: Sequence[Chapter], *, title: str) -> str:
     """The whole page as text."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for name in ("size", "count", "duration", "per_second", "bandwidth", "share"):
+    for name in ("size", "count", "duration", "per_second", "bandwidth", "share", "signed_size"):
         environment.filters[name] = getattr(quantities, name)
     environment.filters["moment"] = _moment
     environment.filters["median"] = _median

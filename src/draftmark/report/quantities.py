@@ -17,6 +17,11 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
+def signed_size(value: float | None) -> str:
+    """A difference in bytes, with its sign."""
+    return UNKNOWN if value is None else f"{'+' if value > 0 else ''}{size(value)}"
+
+
 def count(value: float | None) -> str:
     """Whole numbers with thousands separated: `195,011`."""
     return UNKNOWN if value is None else f"{value:,.0f}"

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.ledger import Ledger, Pool, compare
-from draftmark.report.quantities import UNKNOWN, bandwidth, count, duration, size
+from draftmark.report.quantities import UNKNOWN, bandwidth, count, duration, signed_size, size
 from draftmark.serve import Activity, Event, Note, PhaseEntered, Started
 from draftmark.serve.records import Record
 from draftmark.trial import Crashed, Outcome, OutOfMemory, Ready, Stopped, TimedOut, Trial
@@ -51,8 +51,7 @@ def ledgers(predicted: Sequence[Ledger], observed: Sequence[Ledger]) -> Table:
     before, after = (side[0] if side else None for side in (predicted, observed))
     if before is not None and after is not None:
         for row in compare(before, after):
-            delta = UNKNOWN if row.delta is None else f"{'+' if row.delta > 0 else ''}{size(row.delta)}"
-            table.add_row(row.account, size(row.predicted), size(row.observed), delta)
+            table.add_row(row.account, size(row.predicted), size(row.observed), signed_size(row.delta))
     else:
         for entry in side.entries if (side := before or after) is not None else ():
             shown = (size(entry.bytes), UNKNOWN) if before is not None else (UNKNOWN, size(entry.bytes))

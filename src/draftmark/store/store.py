@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
+from urllib.parse import quote
 
 import msgspec
 import platformdirs
@@ -25,8 +26,6 @@ from draftmark.store.rows import observation_of, point_of, run_of, to_json, tria
 from draftmark.store.schema import MIGRATIONS, VERSION
 from draftmark.trial import Environment, Outcome
 
-T = TypeVar("T")
-
 
 def default_path() -> Path:
     """`$DRAFTMARK_STORE`, or draftmark.db in the user's data folder."""
@@ -37,17 +36,24 @@ def default_path() -> Path:
 class Store:
     """One SQLite file in WAL mode; every method is one transaction, on disk when it returns.
 
+    Read only, it makes and changes nothing, and works from a read-only or full disk.
+
     Raises:
-        BadInput: the file is no Draftmark database, is newer than this Draftmark, or cannot be written.
+        BadInput: the file is no Draftmark database, is newer than this Draftmark, cannot be written, or is not there
+            and should only be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(path, isolation_level=None, timeout=30)
+            if read_only and not path.exists():
+                raise BadInput("there is no store yet", place=str(path), remedy="`draftmark sweep` makes one")
+            self._database = _open_to_read(path) if read_only else _open_to_write(path)
             try:
-                self._prepare()
+                if not read_only:
+                    self._prepare()
+                elif self._check() == 0:
+                    raise BadInput("the store is empty", place=str(path), remedy="`draftmark sweep` fills one")
             except BaseException:
                 self._database.close()
                 raise
@@ -235,26 +241,30 @@ class Store:
 
     # Inside
 
+    def _check(self) -> int:
+        """The file's schema version, where this Draftmark knows it and some Draftmark wrote it."""
+        found = int(self._database.execute("pragma user_version").fetchone()[0])
+        if found > VERSION:
+            raise BadInput(
+                f"the database has schema version {found}; this Draftmark knows up to {VERSION}",
+                place=str(self.path),
+                remedy="update draftmark, or choose another file with --store",
+            )
+        tables = self._database.execute("select count(*) from sqlite_master").fetchone()[0]
+        if found == 0 and tables:
+            raise BadInput(
+                "this database was not made by Draftmark",
+                place=str(self.path),
+                remedy="choose another file with --store",
+            )
+        return found
+
     def _prepare(self) -> None:
-        self._database.row_factory = sqlite3.Row
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = full")
         self._database.execute("pragma foreign_keys = on")
         with self._transaction() as database:
-            found = database.execute("pragma user_version").fetchone()[0]
-            if found > VERSION:
-                raise BadInput(
-                    f"the database has schema version {found}; this Draftmark knows up to {VERSION}",
-                    place=str(self.path),
-                    remedy="update draftmark, or choose another file with --store",
-                )
-            tables = database.execute("select count(*) from sqlite_master").fetchone()[0]
-            if found == 0 and tables:
-                raise BadInput(
-                    "this database was not made by Draftmark",
-                    place=str(self.path),
-                    remedy="choose another file with --store",
-                )
+            found = self._check()
             for version in range(found, VERSION):
                 for statement in MIGRATIONS[version].split(";\n"):
                     database.execute(statement)
@@ -308,3 +318,30 @@ class Store:
 
     def _bodies(self, point: int) -> list[str]:
         return [row["body"] for row in self._select("select body from sample where point = ? order by id", point)]
+
+
+def _open_to_write(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(path, isolation_level=None, timeout=30)
+    database.row_factory = sqlite3.Row
+    return database
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """Read only; where not even SQLite's shared-memory file can be made, as a file that nobody writes.
+
+    Nobody does on a read-only or full disk. A write-ahead log that holds more than the file is never passed over.
+    """
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
+    database.row_factory = sqlite3.Row
+    try:
+        database.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        database.close()
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        database = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+        database.row_factory = sqlite3.Row
+    return database

@@ -15,6 +15,9 @@ import httptools
 import msgspec
 
 CONNECT_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 1.0
+"""Connections that were idle for longer are not used again: servers close them after some seconds (uvicorn: 5), and a
+request that meets the closing is lost."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +82,13 @@ class Connection(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.reusable = True
         self.framed = False
+        self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.idle_since = time.monotonic()
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: the clock first."""
@@ -154,8 +159,9 @@ class Client:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._idle: list[Connection] = []
-        self._tls = _tls(target)
-        lines = [f"Host: {target.host}:{target.port}", "Accept: text/event-stream, application/json"]
+        self._tls = tls_context(target)
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        lines = [f"Host: {host}:{target.port}", "Accept: text/event-stream, application/json"]
         lines += [f"{name}: {value}" for name, value in target.headers]
         self._headers = "\r\n".join(lines)
 
@@ -165,6 +171,7 @@ class Client:
         Raises:
             OSError: the server does not answer there.
         """
+        self._drop_stale()
         missing = count - len(self._idle)
         self._idle += await asyncio.gather(*(self._open() for _ in range(missing)))
 
@@ -197,6 +204,7 @@ class Client:
         if exchange.failure is not None:
             connection.fail(exchange.failure)
         elif connection.reusable:
+            connection.idle_since = time.monotonic()
             self._idle.append(connection)
         else:
             connection.transport.close()
@@ -209,11 +217,20 @@ class Client:
             if transport is not None:
                 transport.abort()
 
+    def _drop_stale(self) -> None:
+        now = time.monotonic()
+        kept = []
+        for connection in self._idle:
+            if connection.reusable and now - connection.idle_since < IDLE_SECONDS:
+                kept.append(connection)
+            elif connection.transport is not None:
+                connection.transport.close()
+        self._idle = kept
+
     async def _take(self) -> Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.reusable:
-                return connection
+        self._drop_stale()
+        if self._idle:
+            return self._idle.pop()
         try:
             return await self._open()
         except (OSError, TimeoutError):
@@ -226,7 +243,8 @@ class Client:
         return connection
 
 
-def _tls(target: Target) -> ssl.SSLContext | None:
+def tls_context(target: Target) -> ssl.SSLContext | None:
+    """How certificates are checked; None without TLS."""
     if not target.tls:
         return None
     context = ssl.create_default_context()

@@ -10,7 +10,7 @@ import httpx
 
 from draftmark.errors import BadInput
 from draftmark.sample import Point
-from draftmark.sweep.client import Client
+from draftmark.sweep.client import Client, tls_context
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
 from draftmark.sweep.points import Measurement, plan, text
@@ -72,7 +72,8 @@ def sweep(
         finally:
             client.close()
 
-    with httpx.Client(headers=dict(target.headers), timeout=60.0, verify=not options.insecure) as http:
+    verify = tls_context(target) or True
+    with httpx.Client(headers=dict(target.headers), timeout=60.0, verify=verify, trust_env=False) as http:
         return asyncio.run(whole())
 
 

@@ -159,15 +159,13 @@ def machine_code() -> bytes:
 
 
 def launch(problem: Problem, out: torch.Tensor, reserve: Reserve) -> None:
-    """Two launches on the current stream: all parts, then their sum, which starts while the first ends.
+    """Two launches on the current device and stream: all parts, then their sum, which starts while the first ends.
 
     Raises:
         ValueError: the problem is none that this kernel serves.
     """
     reason = refusal(problem)
     need(reason is None, "kernel", "hopper", f"another one: {reason}")
-    from cuda.bindings import driver
-
     device = out.device
     blocks = schedule.row_blocks(problem.max_nodes, problem.heads, ROWS)
     count = torch.cuda.get_device_properties(device).multi_processor_count
@@ -175,23 +173,31 @@ def launch(problem: Problem, out: torch.Tensor, reserve: Reserve) -> None:
     rows = (teams + problem.requests) * blocks * ROWS
     partial, lse = reserve(rows * problem.latent // 2, rows, device)
     arguments = pack(problem, out, partial, lse, teams, blocks)
-    address = ctypes.c_void_p(ctypes.addressof(arguments))
-    attend, merge = functions(device.index or 0)
-    stream = torch.cuda.current_stream(device).cuda_stream
-    parameters = ctypes.addressof(address)
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, teams, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = THREADS, 1, 1
-    config.sharedMemBytes, config.hStream, config.numAttrs = SHARED, stream, 0
-    checked(driver.cuLaunchKernelEx(config, attend, parameters, 0))
-    overlap = driver.CUlaunchAttribute()
-    overlap.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    overlap.value.programmaticStreamSerializationAllowed = 1
     each = MERGE_GROUPS // arguments.groups
-    config.gridDimX, config.gridDimY = -(-problem.max_nodes * problem.heads // each), problem.requests
-    config.gridDimZ, config.blockDimX = problem.latent // MERGE_COLUMNS, MERGE_THREADS
-    config.sharedMemBytes, config.attrs, config.numAttrs = 0, [overlap], 1
-    checked(driver.cuLaunchKernelEx(config, merge, parameters, 0))
+    merge_grid = (-(-problem.max_nodes * problem.heads // each), problem.requests, problem.latent // MERGE_COLUMNS)
+    attend, merge = functions(torch.cuda.current_device())
+    start(attend, (blocks, teams, 1), THREADS, SHARED, arguments)
+    start(merge, merge_grid, MERGE_THREADS, 0, arguments, early=True)
+
+
+def start(
+    function: Any, grid: tuple[int, int, int], threads: int, shared: int, arguments: Arguments, *, early: bool = False
+) -> None:
+    """Launch on the current stream; `early` lets it begin while the kernel before it ends (that one says when)."""
+    from cuda.bindings import driver
+
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes, config.hStream = shared, torch.cuda.current_stream().cuda_stream
+    if early:
+        overlap = driver.CUlaunchAttribute()
+        overlap.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        overlap.value.programmaticStreamSerializationAllowed = 1
+        config.attrs = [overlap]
+    config.numAttrs = int(early)
+    address = ctypes.c_void_p(ctypes.addressof(arguments))
+    checked(driver.cuLaunchKernelEx(config, function, ctypes.addressof(address), 0))
 
 
 def merge_groups(teams: int, requests: int) -> int:

@@ -1,5 +1,6 @@
 """Run the kernels on a problem: choose one that fits, reserve its workspace, launch on the current stream."""
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -66,10 +67,11 @@ def mla_verify(
     need(out.dtype == problem.query.dtype, "out", out.dtype, str(problem.query.dtype))
     need(out.device == device, "out", f"on {out.device}", f"on {device}")
     workspace = workspace or Workspace()
-    if (kernel or choose(problem)) == "hopper":
-        hopper.launch(problem, out, workspace.reserve)
-    else:
-        launch_portable(problem, out, workspace, tile or portable_tile(problem))
+    with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        if (kernel or choose(problem)) == "hopper":
+            hopper.launch(problem, out, workspace.reserve)
+        else:
+            launch_portable(problem, out, workspace, tile or portable_tile(problem))
     return out
 
 

@@ -63,7 +63,7 @@ def asked(seen: "Seen", command: tuple[str, ...], *, model: str | None, version:
     """
     import msgspec
 
-    from draftmark.cli.plan import read_command
+    from draftmark.cli.pasted import read_command
     from draftmark.errors import BadInput
 
     pasted = read_command(command, None) if command else seen.asked

@@ -13,6 +13,8 @@ from draftmark.sweep.sender import Batch
 RESTARTED: Final = "the server was restarted meanwhile"
 BOS: Final = 1
 """Tokens that every prompt shares without a chat template."""
+CHANCE: Final = 8
+"""Tokens that the unique beginnings of two prompts may share by chance; a cache of single tokens finds them."""
 AGREEMENT: Final = 0.02
 """Share by which the server's counters may differ from the usage of the requests."""
 LATE: Final = 0.1
@@ -35,8 +37,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared(self) -> int:
-        """Tokens that every prompt begins with, and that may be cached in a cold point: the template, BOS."""
-        return self.dialect.overhead if self.dialect.overhead is not None else BOS
+        """Tokens that may be cached in a cold point: the template or BOS, and the first of a beginning."""
+        return (self.dialect.overhead if self.dialect.overhead is not None else BOS) + CHANCE
 
     def invalid(self, point: Point, batches: tuple[Batch, ...]) -> str | None:
         """Why the point must not be used."""

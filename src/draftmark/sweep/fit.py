@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 
 from draftmark.observation import ServerState
-from draftmark.sweep.prompts import LEAST_TOKENS
 from draftmark.units import Seconds, Tokens
 
 
@@ -54,7 +53,7 @@ def largest(state: ServerState, *, output: int, concurrency: int) -> Tokens | No
         page = state.page or 1
         share = state.pool_tokens // concurrency // page * page
         limits.append(share - (state.draft_tokens or 0) - output)
-    return Tokens(min(limits)) if limits and min(limits) >= LEAST_TOKENS else None
+    return Tokens(min(limits)) if limits and min(limits) > 0 else None
 
 
 def _held(state: ServerState, tokens: int) -> int:

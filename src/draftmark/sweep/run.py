@@ -13,6 +13,7 @@ from draftmark.sweep.given import check_depths, check_options
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
 from draftmark.sweep.points import Measurement, Plan, plan, text
+from draftmark.sweep.prompts import LEAST_TOKENS
 from draftmark.sweep.server import open_server, server_target, while_it_answers
 
 DEFAULTS: Final = Options()
@@ -81,11 +82,8 @@ def require_one(planned: Plan) -> None:
     if planned.cells:
         return
     nearest = max(planned.refusals, key=lambda refused: refused.largest or 0)
-    fits = nearest.largest
-    raise BadInput(
-        f"no depth can be sent: {nearest.reason}",
-        place="--depths",
-        remedy="no depth fits: lower --output or --concurrency"
-        if fits is None
-        else f"the largest that fits is {fits:,}",
+    fits = nearest.largest or 0
+    remedy = (
+        f"the largest that fits is {fits:,}" if fits >= LEAST_TOKENS else "no depth fits: lower --output or the load"
     )
+    raise BadInput(f"no depth can be sent: {nearest.reason}", place="--depths", remedy=remedy)

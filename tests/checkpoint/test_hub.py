@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -102,10 +104,30 @@ def test_refusals_are_told_apart(tmp_path: Path, code: int, reason: str, message
         assert message in load(url, tmp_path)
 
 
-def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
-    said = load("http://127.0.0.1:9", tmp_path)
+def test_a_hub_that_is_not_there_is_given_up_soon_and_quietly(tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "draftmark", "plan", "no/such-model", "--gpu", "h200"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert time.monotonic() - began < 12, "a loaded machine; the Hub's own client alone retries for longer"
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "cannot be reached" in line
+    assert "pass that file" in line
+
+
+@pytest.mark.slow
+def test_a_hub_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        began = time.monotonic()
+        said = load(f"http://127.0.0.1:{deaf.getsockname()[1]}", tmp_path)
     assert "cannot be reached" in said
-    assert "config.json" in said
+    assert time.monotonic() - began < 12
 
 
 def test_a_repository_without_tensor_files_is_worked_out_from_its_config(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,41 @@ def test_a_pasted_vllm_command(config: str) -> None:
     assert "with vllm 0.19.0 on 1 x NVIDIA H100" in done.stdout
 
 
+def test_a_plan_that_cannot_start_says_so(config: str) -> None:
+    arguments = (config, "--engine", "embedded", "--memory", "4Gi", "--pool-tokens", "999999999999999")
+    found = msgspec.json.decode(run(*arguments, "--json").stdout, type=Plan)
+    assert not found.fits
+    assert [(risk.phase, risk.probability) for risk in found.risks] == [("pool", 1.0)]
+    assert {room.requests for room in found.room} == {0}
+    assert found.longest_request == 0
+    text = run(*arguments).stdout
+    assert "It cannot start this way." in text
+    assert "missing" in text
+    assert not re.search(r"\s-\d", text), "no negative sizes"
+
+
+@pytest.mark.parametrize("engine", ["embedded", "sglang", "vllm"])
+def test_weights_larger_than_the_gpu_cannot_start(tmp_path: Path, engine: str) -> None:
+    path = tmp_path / "config.json"
+    config = {**rows()["Qwen/Qwen3-0.6B"]["config"], "hidden_size": 8192, "intermediate_size": 49152}
+    path.write_text(json.dumps({**config, "num_hidden_layers": 80}))
+    done = run(str(path), "--engine", engine, "--gpu", "rtx-3060", "--json")
+    found = msgspec.json.decode(done.stdout, type=Plan)
+    assert not found.fits
+    assert any(risk.phase in ("load", "pool") and risk.probability > 0.99 for risk in found.risks), found.risks
+    assert {room.requests for room in found.room} == {0}
+
+
+def test_a_float32_checkpoint_is_cast_and_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**rows()["Qwen/Qwen3-0.6B"]["config"], "torch_dtype": "float32"}))
+    done = run(str(path), "--engine", "vllm", "--gpu", "h200", "--json")
+    found = msgspec.json.decode(done.stdout, type=Plan)
+    (reason,) = [reason for reason in found.reasons if reason.field == "dtype"]
+    assert found.configuration.dtype == "bfloat16"
+    assert "float32, which vLLM casts" in reason.why
+
+
 def test_a_target_gives_a_command_line(config: str) -> None:
     done = run(config, "--gpu", "rtx-4090", "--context", "30k", "--output", "2k", "--concurrency", "2")
     assert done.returncode == 0, done.stderr
@@ -87,13 +123,47 @@ def test_a_target_that_nothing_reaches_fails_a_check(config: str) -> None:
     [
         (("--", "bash", "run.sh"), "not a launch command"),
         (("--gpu", "h200"), "no model given"),
+        (("CONFIG",), "no GPU here; say which ones to plan for, like --gpu h200:8, or plan this machine's CPU with"),
+        (("/nope",), "/nope: no such model"),
+        (("CONFIG", "EMBEDDED", "--chunk", "0"), "--chunk: the embedded engine takes 1 or more, not 0"),
+        (("CONFIG", "EMBEDDED", "--max-context", "0"), "--context: the embedded engine takes 1 or more, not 0"),
+        (("CONFIG", "EMBEDDED", "--pool-tokens", "0"), "--pool-tokens: the embedded engine takes 1 or more, not 0"),
+        (("CONFIG", "EMBEDDED", "--mem-fraction", "0"), "--mem-fraction: the embedded engine takes above 0"),
+        (("CONFIG", "EMBEDDED", "--memory", "0"), "--memory: '0' leaves no memory"),
+        (("CONFIG", "EMBEDDED", "--kv-dtype", "foo"), "--kv-dtype: the embedded engine caches in the served dtype"),
+        (("CONFIG", "EMBEDDED", "--dtype", "fp4_e2m1"), "--dtype: the embedded engine does not serve in 'fp4_e2m1'"),
+        (("CONFIG", "EMBEDDED", "--tp", "2"), "--tp: the embedded engine runs on one GPU"),
+        (("CONFIG", "EMBEDDED", "--engine-version", "7"), "there is no version '7'"),
+        (("CONFIG", "EMBEDDED", "--draft", "CONFIG"), "--draft: the embedded engine has no speculative decoding"),
+        (("CONFIG", "EMBEDDED", "--device", "cpu", "--gpu", "h200"), "--device cpu: contradicts --gpu h200"),
+        (("CONFIG", "--gpu", "h200", "--chunk", "0"), "--chunk: 0 is less than 1"),
+        (("CONFIG", "--gpu", "h200", "--pool-tokens", "0"), "--pool-tokens: 0 is less than 1"),
+        (("CONFIG", "--gpu", "h200", "--mem-fraction", "0"), "--mem-fraction: 0.0 is not above 0"),
+        (("CONFIG", "--gpu", "h200", "--dtype", "fp4_e2m1"), "--dtype: unknown dtype 'fp4_e2m1'"),
+        (("CONFIG", "--gpu", "h200", "--device", "cpu"), "--device: only the embedded engine"),
+        (("CONFIG", "--gpu", "h200", "--memory", "2Gi"), "--memory: only the embedded engine"),
+        (("CONFIG", "--gpu", "h200", "--engine", "vllm", "--pool-tokens", "0"), "--pool-tokens: 0 is less than 1"),
+        (
+            ("CONFIG", "--gpu", "h200", "--engine", "vllm", "--pool-tokens", "9k"),
+            "vLLM does not take its pool in tokens",
+        ),
+        (("CONFIG", "--gpu", "h200", "--output", "1k"), "a target needs a context"),
+        (
+            ("--gpu", "h200", "--engine", "sglang", "--", "vllm", "serve", "CONFIG"),
+            "the command starts vllm, not sglang",
+        ),
+        (("--gpu", "h200", "--tp", "2", "--", "vllm", "serve", "CONFIG"), "--tp and --pp: does not go with a pasted"),
+        (("--gpu", "h200", "--chunk", "2k", "--", "vllm", "serve", "CONFIG"), "--chunk: does not go with a pasted"),
+        (("CONFIG", "--gpu", "h200", "--", "vllm", "serve", "CONFIG"), "both a model and a launch command"),
+        (("--gpu", "h200", "--", "vllm", "serve", "CONFIG", "--max-num-seqs", "0"), "--max-running: 0 is less than 1"),
         (("CONFIG", "--gpu", "h200", "--tp", "2"), "takes 2 GPUs, there are 1"),
         (("CONFIG", "--gpu", "h200", "--kv-dtype", "int3"), "unknown dtype 'int3'"),
         (("CONFIG", "--gpu", "h200", "--context", "1m"), "beyond the model's own 40960"),
     ],
 )
 def test_more_bad_input(config: str, words: tuple[str, ...], message: str) -> None:
-    done = run(*(config if word == "CONFIG" else word for word in words))
+    meant = {"CONFIG": config, "EMBEDDED": "--engine=embedded"}
+    done = run(*(meant.get(word, word) for word in words))
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

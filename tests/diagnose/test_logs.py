@@ -190,6 +190,7 @@ def test_a_watchdog_after_an_out_of_memory_is_its_consequence() -> None:
     assert codes(of(SCENARIO[: SCENARIO.index("[2026-05-30 14:09:03")] + late)) == ["watchdog"]
 
 
+@pytest.mark.slow
 def test_hundreds_of_megabytes_stream_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
     quiet = (

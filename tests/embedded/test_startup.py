@@ -53,7 +53,7 @@ def test_a_signal_ends_it_cleanly(checkpoints: Path, tmp_path: Path, how: signal
 def test_a_signal_while_it_loads(checkpoints: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = start(log, "--model", str(checkpoints / "gqa"), "--port", "0", "--memory", "256Mi", "--device", "cpu")
-    while "phase=init" not in log.read_text() and process.poll() is None:
+    while " start " not in log.read_text() and process.poll() is None:
         time.sleep(0.01)
     process.terminate()
     assert process.wait(60) == 0

@@ -167,19 +167,34 @@ def test_commands_that_cannot_be_used(argv: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "flag"),
     [
-        {"parallel": Parallel(tensor=2)},
-        {"speculative": Speculative(algorithm="EAGLE")},
-        {"kv_dtype": "fp8"},
-        {"quantization": "awq"},
-        {"page": Tokens(64)},
+        ({"parallel": Parallel(tensor=2)}, "--tp"),
+        ({"parallel": Parallel(pipeline=2)}, "--tp"),
+        ({"speculative": Speculative(algorithm="EAGLE")}, "--draft"),
+        ({"kv_dtype": "fp8"}, "--kv-dtype"),
+        ({"quantization": "awq"}, "--quantization"),
+        ({"page": Tokens(64)}, "--page-size"),
+        ({"version": "7"}, "--engine-version"),
+        ({"dtype": "fp4_e2m1"}, "--dtype"),
+        ({"dtype": "half"}, "--dtype"),
+        ({"chunk": Tokens(0)}, "--chunk"),
+        ({"context": Tokens(0)}, "--context"),
+        ({"pool_tokens": Tokens(0)}, "--pool-tokens"),
+        ({"max_running": 0}, "--max-running"),
+        ({"memory_fraction": 0.0}, "--mem-fraction"),
+        ({"memory_fraction": 1.5}, "--mem-fraction"),
+        ({"memory_fraction": 0.5, "pool_tokens": Tokens(5)}, "the embedded engine"),
+        ({"flags": ("--frob",)}, "--frob"),
+        ({"flags": ("--memory", "1Gi", "--frob=3")}, "--frob"),
     ],
 )
-def test_what_the_engine_does_not_have(change: dict[str, Any]) -> None:
+def test_what_the_engine_does_not_have(change: dict[str, Any], flag: str) -> None:
     configuration = Configuration(engine="embedded", model="m", **change)
-    with pytest.raises(BadInput, match="the embedded engine has no"):
+    with pytest.raises(BadInput) as refused:
         ADAPTER.command(configuration, python="python3", host="127.0.0.1", port=1)
+    assert refused.value.place == flag
+    assert refused.value.remedy
 
 
 def answering(status: int, body: Any) -> httpx.Client:

@@ -62,14 +62,19 @@ def local_tensors(folder: Path) -> tuple[Tensor, ...] | None:
         ) from error
 
 
-def hub_tensors(repo: str, revision: str | None, cache: Path) -> tuple[Tensor, ...] | None:
+def hub_tensors(repo: str, revision: str | None, cache: Path, *, away: bool = False) -> tuple[Tensor, ...] | None:
     """Tensors of a repository on the Hugging Face Hub, by range requests; kept in `cache` by revision.
 
-    None where the repository holds no safetensors files.
+    None where the repository holds no safetensors files. With `away` the Hub is not asked.
+
+    Raises:
+        ConnectionError: it would have to be asked.
     """
     kept = cache / f"{repo.replace('/', '--')}-{revision}.json"
     if revision and kept.is_file():
         return msgspec.json.decode(kept.read_bytes(), type=tuple[Tensor, ...])
+    if away:
+        raise ConnectionError(f"the tensor headers of {repo} are not kept here")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import NotASafetensorsRepoError
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+from draftmark.cli.pasted import launch_words, read_command, refuse_beside, refuse_together
 
 if TYPE_CHECKING:
-    from draftmark.configuration import Configuration, EngineName
+    from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Command, Pasted
     from draftmark.hardware import Machine
     from draftmark.model import Model
@@ -58,34 +59,34 @@ def plan(
 ) -> None:
     """Predict an engine's memory and pool on given GPUs; with --context, find the flags that reach a target."""
     from draftmark.configuration import Configuration, Parallel
-    from draftmark.planner import Target
+    from draftmark.engines.adapter import Pasted
     from draftmark.report.plan import plan as render
     from draftmark.report.solve import solve as render_solution
-    from draftmark.units import Tokens
 
-    if command or (model is not None and is_command(model)):
-        pasted = read_command((*([model] if model else []), *(command or [])), engine_version)
-    else:
-        wanted = Configuration(
-            engine=engine or "sglang",
-            version=engine_version,
-            model=model or "",
-            parallel=Parallel(tensor=tp, pipeline=pp),
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            memory_fraction=mem_fraction,
-            pool_tokens=tokens("--pool-tokens", pool_tokens),
-            chunk=tokens("--chunk", chunk),
-            max_running=max_running,
-            context=tokens("--max-context", max_context),
-            flags=("--memory", memory) if memory else (),
-        )
-        pasted = as_pasted(wanted)
+    words = launch_words(model, command)
+    wanted = Configuration(
+        engine=engine or "sglang",
+        version=engine_version,
+        model="" if words or model is None else model,
+        parallel=Parallel(tensor=tp, pipeline=pp),
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_fraction=mem_fraction,
+        pool_tokens=tokens("--pool-tokens", pool_tokens),
+        chunk=tokens("--chunk", chunk),
+        max_running=max_running,
+        context=tokens("--max-context", max_context),
+        flags=("--memory", memory) if memory else (),
+    )
+    pasted = Pasted(configuration=wanted)
+    if words:
+        pasted = read_command(words, engine_version)
+        refuse_beside(pasted, wanted, engine)
+    refuse_together(pasted.configuration, gpu=gpu, device=device, draft=draft)
+    wanted_target = target_of(context, output, concurrency)
     ready = gather(pasted, gpu=gpu, device=device, draft=draft, revision=revision, history=learned_from(store))
-    wanted_context = tokens("--context", context)
-    if wanted_context is not None:
-        target = Target(context=wanted_context, output=tokens("--output", output) or Tokens(0), concurrency=concurrency)
-        solution = ready.solve(target)
+    if wanted_target is not None:
+        solution = ready.solve(wanted_target)
         if json:
             show_json(solution)
         else:
@@ -174,13 +175,15 @@ def gather(
 
     from draftmark.checkpoint.load import load_model
     from draftmark.errors import BadInput
+    from draftmark.planner import check
 
     wanted = pasted.configuration
     if not wanted.model:
         raise BadInput("no model given", place="draftmark plan", remedy="name one, or paste a launch command after --")
+    check(wanted)
+    model = load_model(wanted.model, revision=revision)
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
-    model = load_model(wanted.model, revision=revision)
     return Ready(
         model=model,
         draft=load_draft(wanted, draft, model),
@@ -202,53 +205,23 @@ def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "M
     return load_model(name)
 
 
-def as_pasted(wanted: "Configuration") -> "Pasted":
-    """A configuration whose every flag is understood."""
-    from draftmark.engines.adapter import Pasted
-
-    return Pasted(configuration=wanted)
-
-
-def is_command(word: str) -> bool:
-    """Whether a word begins a launch command and is no model."""
-    name = word.rsplit("/", 1)[-1]
-    return "=" in word or name.startswith("python") or name in ("vllm", "sglang", "env")
-
-
-def read_command(words: tuple[str, ...], version: str | None) -> "Pasted":
-    """A pasted launch command: assignments to the environment, the program, its flags.
+def target_of(context: str | None, output: str, concurrency: int) -> "Target | None":
+    """What is to be reached; None where `--context` names nothing.
 
     Raises:
-        BadInput: it starts none of the engines that are known.
+        BadInput: a number cannot be read, or the rest of a target stands there without `--context`.
     """
-    import msgspec
-
-    from draftmark.engines import sglang_flags, vllm_flags
     from draftmark.errors import BadInput
+    from draftmark.planner import Target
+    from draftmark.units import Tokens
 
-    rest = list(words)
-    environment = []
-    while rest and (rest[0] == "env" or ("=" in rest[0] and not rest[0].startswith("-"))):
-        if rest[0] != "env":
-            name, _, value = rest[0].partition("=")
-            environment.append((name, value))
-        del rest[0]
-    engine: EngineName
-    start = next((at + 1 for at, word in enumerate(rest) if word.endswith(("launch_server", "api_server"))), None)
-    if start is not None:
-        engine = "sglang" if rest[start - 1].endswith("launch_server") else "vllm"
-    elif "serve" in rest[:3]:
-        start = rest.index("serve") + 1
-        engine = "vllm" if any("vllm" in word for word in rest[:start]) else "sglang"
-    else:
-        raise BadInput(
-            "not a launch command of SGLang or vLLM",
-            place=" ".join(words)[:80],
-            remedy="paste `python -m sglang.launch_server ...` or `vllm serve ...` after --",
-        )
-    parse = sglang_flags.parse_flags if engine == "sglang" else vllm_flags.parse_flags
-    pasted = parse(tuple(rest[start:]), tuple(environment))
-    return msgspec.structs.replace(pasted, configuration=msgspec.structs.replace(pasted.configuration, version=version))
+    length = tokens("--context", context)
+    if length is None and (output != "0" or concurrency != 1):
+        remedy = "add --context N, the tokens of each request's prompt"
+        raise BadInput("a target needs a context", place="--output and --concurrency", remedy=remedy)
+    if length is None:
+        return None
+    return Target(context=length, output=tokens("--output", output) or Tokens(0), concurrency=concurrency)
 
 
 def tokens(flag: str, text: str | None) -> "Tokens | None":
@@ -289,4 +262,5 @@ def where(
         return found, None, "cuda"
     if engine == "embedded" and device != "cuda":
         return Machine(device=host(), count=1), host_memory().free, "cpu"
-    raise BadInput("no GPU here", place="--gpu", remedy="say which ones to plan for, like --gpu h200:8")
+    here = "leave --device cuda out" if engine == "embedded" else "plan this machine's CPU with --engine embedded"
+    raise BadInput("no GPU here", place="--gpu", remedy=f"say which ones to plan for, like --gpu h200:8, or {here}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from draftmark.cli.options import show, show_json
-from draftmark.cli.plan import where
+from draftmark.cli.plan import load_draft, where
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Adapter
     from draftmark.finding import Finding
+    from draftmark.model import Model
     from draftmark.observation import Phase
     from draftmark.planner import Plan
     from draftmark.serve import Others, Place, Server
@@ -52,9 +53,10 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
     expected = _predict(configuration, wanted.gpu, screen)
     prediction = supervise.Prediction()
     if expected is not None:
-        prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
+        plan, _ = expected
+        prediction = supervise.Prediction(ledgers=plan.ledgers, pool=plan.pool)
     with (
-        _run(store, configuration) as run,
+        _run(store, configuration, expected) as run,
         _other_hosts(wanted) as (adapter, others),
         supervise.Kept(store, run, configuration, prediction) as kept,
     ):
@@ -127,14 +129,21 @@ def farewell(screen: Screen) -> "Iterator[None]":
 
 
 @contextmanager
-def _run(store: "Store", configuration: "Configuration") -> "Iterator[int]":
-    """A run in the store, closed as it ended."""
+def _run(store: "Store", configuration: "Configuration", expected: "tuple[Plan, Model] | None") -> "Iterator[int]":
+    """A run in the store, closed as it ended; the model and device of its prediction are kept for later ones."""
     from draftmark import __version__
     from draftmark.errors import DraftmarkError
     from draftmark.trial import Environment
 
-    environment = Environment(draftmark=__version__, engine=configuration.engine, model=configuration.model)
+    plan, model = expected or (None, None)
+    environment = Environment(
+        draftmark=__version__,
+        engine=configuration.engine,
+        model=configuration.model,
+        device=plan.device.name if plan is not None else None,
+    )
     run = store.begin_run("serve", tuple(sys.argv[1:]), environment)
+    store.describe_run(run, model=model)
     try:
         yield run
     except KeyboardInterrupt:
@@ -199,7 +208,7 @@ def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]",
     )
 
 
-def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "Plan | None":
+def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "tuple[Plan, Model] | None":
     """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
     from draftmark.checkpoint.load import load_model
     from draftmark.engines import known
@@ -211,9 +220,10 @@ def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) ->
         machine, free, _ = where(gpu, configuration.device, configuration.engine)
         command = known.adapter(configuration.engine).command(configuration, python="python", host="", port=0)
         whole = known.adapter(configuration.engine).parse_command(command.argv, command.environment).configuration
-        found = plan(load_model(configuration.model), whole, machine, free=free)
+        model = load_model(configuration.model)
+        found = plan(model, whole, machine, free=free, draft=load_draft(whole, None, model))
     except BadInput as error:
         screen.say(f"note: no prediction: {error}")
         return None
     screen.say(pools(found.pool, None).plain)
-    return found
+    return found, model

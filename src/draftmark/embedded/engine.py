@@ -110,7 +110,7 @@ class Engine:
     def _clear(self) -> None:
         for request in (*self._running, *self._waiting):
             if request.ended:
-                if request.cache:
+                if request.cache is not None:
                     self.pool.release(request.cache)
                 self._finished.labels(reason=request.ended).inc()
                 log.info("request=%d finished reason=%s output=%d", request.number, request.ended, len(request.output))

@@ -62,7 +62,8 @@ class DeviceMemory:
         torch.ones(1, device="cuda")
         _, total = torch.cuda.mem_get_info()
         self.capacity = min(limit or total, total)
-        torch.cuda.set_per_process_memory_fraction(self.capacity / total)
+        if limit:
+            torch.cuda.set_per_process_memory_fraction(self.capacity / total)
         self.free_at_init = self.free()
 
     def held(self) -> int:

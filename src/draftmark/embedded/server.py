@@ -65,9 +65,9 @@ def serve(options: Options) -> None:
     info = _info(options)
     config = checkpoint.read_config(options.model, context=options.context)
     listener = _listen(options.host, options.port)
-    log.info("start %s", " ".join(f"{name}={shlex.quote(str(value))}" for name, value in info.items()))
     server = Server()
     try:
+        log.info("start %s", " ".join(f"{name}={shlex.quote(str(value))}" for name, value in info.items()))
         asyncio.run(server.run(listener, partial(load, options, config, info, server.phases)))
     except SystemExit:  # after a signal: not waiting for torch's thread, which cannot be stopped amid its work
         log.info("phase=stopping")

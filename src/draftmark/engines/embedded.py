@@ -1,6 +1,6 @@
 """The embedded engine (`python -m draftmark.embedded`): its flags and its /server_info."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
 import httpx
@@ -16,6 +16,7 @@ from draftmark.observation import Observation, Phase, ServerState, Source
 from draftmark.units import Bytes, Tokens, parse_tokens
 
 ENGINE: Final = "draftmark.embedded"
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 VALUED: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "--mem-fraction": ("memory_fraction", float),
@@ -48,7 +49,7 @@ class Embedded:
         Raises:
             BadInput: the configuration asks for something that this engine does not have.
         """
-        _refuse(configuration)
+        refuse(configuration)
         device = "cpu" if configuration.device == "cpu" else "cuda"
         argv = [python, "-m", ENGINE, "--model", configuration.model, "--device", device]
         argv += ["--host", host, "--port", str(port)]
@@ -191,18 +192,46 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _refuse(configuration: Configuration) -> None:
-    """Raise for what this engine does not have."""
-    asked = {
-        "more than one GPU": configuration.parallel != Parallel(),
-        "speculative decoding": configuration.speculative is not None,
-        f"kv_dtype {configuration.kv_dtype}": configuration.kv_dtype is not None,
-        f"quantization {configuration.quantization}": configuration.quantization is not None,
-        f"page {configuration.page}": configuration.page not in {None, 1},
-    }
-    for what, wanted in asked.items():
-        if wanted:
-            raise BadInput(f"the embedded engine has no {what}", place="configuration", remedy="leave it out")
+def refuse(configuration: Configuration) -> None:
+    """See that a configuration asks for nothing that this engine does not have.
+
+    Raises:
+        BadInput: it does; the place is the flag as this engine or `draftmark` spells it.
+    """
+    for flag, cause in _unserved(configuration):
+        raise BadInput(f"the embedded engine {cause}", place=flag, remedy="leave it out")
+    if configuration.dtype is not None and configuration.dtype not in DTYPES:
+        cause = f"the embedded engine does not serve in {configuration.dtype!r}"
+        raise BadInput(cause, place="--dtype", remedy=f"choose one of {', '.join(DTYPES)}")
+    if configuration.memory_fraction is not None and configuration.pool_tokens is not None:
+        cause = "--mem-fraction and --pool-tokens exclude each other"
+        raise BadInput(cause, place="the embedded engine", remedy="give one of them")
+    for field in ("memory_fraction", "pool_tokens", "chunk", "context", "max_running"):
+        value = getattr(configuration, field)
+        if value is not None and (value <= 0 or (field == "memory_fraction" and value > 1)):
+            limits = "above 0 and at most 1" if field == "memory_fraction" else "1 or more"
+            flag = next(name for name, (known, _) in VALUED.items() if known == field)
+            raise BadInput(f"the embedded engine takes {limits}, not {value}", place=flag, remedy="correct the value")
+    unknown = ADAPTER.parse_command(("--model", configuration.model, *configuration.flags), ()).not_understood
+    if unknown:
+        remedy = "`python -m draftmark.embedded --help` lists its flags"
+        raise BadInput("the embedded engine has no such flag", place=unknown[0], remedy=remedy)
+
+
+def _unserved(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """What this engine has no flag for, and why it cannot be had."""
+    if configuration.parallel != Parallel():
+        yield "--tp", "runs on one GPU"
+    if configuration.speculative is not None:
+        yield "--draft", "has no speculative decoding"
+    if configuration.kv_dtype is not None:
+        yield "--kv-dtype", f"caches in the served dtype, not in {configuration.kv_dtype!r}"
+    if configuration.quantization is not None:
+        yield "--quantization", f"does not quantize to {configuration.quantization!r}"
+    if configuration.page not in {None, 1}:
+        yield "--page-size", f"has pages of 1 token, not of {configuration.page}"
+    if configuration.version not in {None, __version__}:
+        yield "--engine-version", f"is part of Draftmark {__version__}; there is no version {configuration.version!r}"
 
 
 def _after_module(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from draftmark.hardware import Machine
 from draftmark.ledger import Entry, Ledger, Pool, close
 from draftmark.model import Gqa, Mla, Model
 from draftmark.physics.memory import element_bytes, token_bytes
-from draftmark.planner.outcome import Plan, Reason, Risk
+from draftmark.planner.embedded_prefill import activations, prefill_risk
+from draftmark.planner.outcome import Plan, Reason, Risk, RiskPhase, cannot_start
 from draftmark.planner.room import room
 from draftmark.planner.target import Reach, Target
 from draftmark.planner.terms import NINETY
@@ -44,14 +45,16 @@ def predict(
     """Predict the embedded engine.
 
     Raises:
-        BadInput: the model caches something else than keys and values or latents, or flags exclude each other.
+        BadInput: the model caches something else than keys and values or latents.
     """
     refuse(model)
     full, reasons = resolve(model, configuration)
     sizes = measure(model, full, machine, free)
     pool = size_pool(full, sizes)
     ledger = write_ledger(model, full, sizes, pool)
+    found = risks(model, full, sizes, pool)
     context = full.context or model.context
+    usable = Tokens(0) if cannot_start(found) else pool.tokens
     notes = () if sizes.exact else ("free memory on a shared host moves; --memory makes the pool exact",)
     return Plan(
         model=model.name,
@@ -64,21 +67,21 @@ def predict(
         pool=pool,
         bytes_per_token=sizes.per_token,
         bytes_per_request=Bytes(0),
-        longest_request=Tokens(min(pool.tokens, context)),
-        room=room(pool.tokens, context=context, most=full.max_running),
-        risks=risks(sizes, pool, ledger),
+        longest_request=Tokens(min(usable, context)),
+        room=room(usable, context=context, most=full.max_running),
+        risks=found,
         reasons=reasons,
         notes=notes,
-        reach=None if target is None else reach(full, sizes, pool, target),
+        reach=None if target is None else reach(full, sizes, usable, target),
     )
 
 
-def reach(full: Configuration, sizes: Sizes, pool: Pool, target: Target) -> Reach:
+def reach(full: Configuration, sizes: Sizes, usable: int, target: Target) -> Reach:
     """Whether the target fits into the pool."""
     swing = 0.0 if sizes.exact or full.pool_tokens is not None else FREE_UNCERTAINTY * sizes.budget / NINETY
     return Reach(
         needed=target.concurrency * target.length,
-        available=pool.tokens,
+        available=usable,
         deviation=swing / sizes.per_token,
         unit="tokens",
         requests=full.max_running or MAX_RUNNING,
@@ -105,15 +108,7 @@ def refuse(model: Model) -> None:
 
 
 def resolve(model: Model, configuration: Configuration) -> tuple[Configuration, tuple[Reason, ...]]:
-    """Fill in the engine's defaults, each with its reason.
-
-    Raises:
-        BadInput: flags exclude each other.
-    """
-    if configuration.memory_fraction is not None and configuration.pool_tokens is not None:
-        raise BadInput(
-            "--mem-fraction and --pool-tokens exclude each other", place="embedded", remedy="give one of them"
-        )
+    """Fill in the engine's defaults, each with its reason."""
     device = "cpu" if configuration.device == "cpu" else "cuda"
     fraction = None if configuration.pool_tokens is not None else FRACTION[device]
     defaults: dict[str, tuple[object, str]] = {
@@ -144,11 +139,14 @@ def memory_limit(configuration: Configuration) -> Bytes | None:
     if text is None:
         return None
     try:
-        return Bytes(parse_tokens(text.removesuffix("B")))
+        limit = Bytes(parse_tokens(text.removesuffix("B")))
     except ValueError as error:
         raise BadInput(
             f"{text!r} is not a number of bytes", place="--memory", remedy="write it like 2Gi or 512Mi"
         ) from error
+    if limit < 1:
+        raise BadInput(f"{text!r} leaves no memory", place="--memory", remedy="write it like 2Gi or 512Mi")
+    return limit
 
 
 def measure(model: Model, configuration: Configuration, machine: Machine, free: Bytes | None) -> Sizes:
@@ -213,40 +211,29 @@ def write_ledger(model: Model, configuration: Configuration, sizes: Sizes, pool:
     if sizes.capacity > sizes.free:
         why = f"capacity - {sizes.free / GIB:.2f} GiB free: what other processes and the context hold"
         entries.insert(0, Entry(account="context", bytes=Bytes(sizes.capacity - sizes.free), why=why))
-    peak = activations(model, configuration)
-    entries.append(
-        Entry(
-            account="activations",
-            bytes=peak,
-            why=f"one chunk of {configuration.chunk} tokens: its widest layer, and the last token's logits",
-        )
-    )
+    depth = min(pool.tokens, configuration.context or model.context)
+    why = f"the last chunk of a prompt of {depth:,} tokens: its widest layer, attention over all of it, logits"
+    entries.append(Entry(account="activations", bytes=Bytes(activations(model, configuration, depth)), why=why))
     return close(rank=0, capacity=sizes.capacity, entries=tuple(entries))
 
 
-def activations(model: Model, configuration: Configuration) -> Bytes:
-    """Least that one prefill step holds beside the pool.
+def risks(model: Model, full: Configuration, sizes: Sizes, pool: Pool) -> tuple[Risk, ...]:
+    """Certain where the arithmetic decides it; the engine reserves everything but activations at start."""
 
-    Hidden states thrice (residual, input, output), the widest feed-forward part twice (gate and up), and for latent
-    attention the context's decompressed keys and values of one layer. Attention's own workspace is not in it.
-    """
-    dtype = configuration.dtype if configuration.dtype not in (None, "auto") else model.dtype
-    element = element_bytes(dtype or model.dtype)
-    chunk, context = configuration.chunk or CHUNK, configuration.context or model.context
-    step = chunk * (3 * model.hidden_size + 2 * model.intermediate_size) * element
-    mixer = model.layers[0].mixer
-    widened = 0.0
-    if isinstance(mixer, Mla):
-        widened = context * mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_dim) * element
-    return Bytes(round(step + widened + model.vocabulary * 4))
+    def fails(phase: RiskPhase, why: str) -> tuple[Risk, ...]:
+        return (Risk(phase=phase, probability=1.0, why=why),)
 
-
-def risks(sizes: Sizes, pool: Pool, ledger: Ledger) -> tuple[Risk, ...]:
-    """Certain where the arithmetic decides it, else none: the engine reserves everything but activations at start."""
     if sizes.weights > sizes.free:
-        return (Risk(phase="load", probability=1.0, why="the weights are larger than the free memory"),)
+        return fails("load", "it cannot start: the weights are larger than the free memory")
     if pool.tokens == 0:
-        return (Risk(phase="pool", probability=1.0, why="the weights fill the budget; raise the memory fraction"),)
-    short = ledger.free < 0
-    why = "one chunk's activations are larger than what stays free" if short else "what stays free covers one chunk"
-    return (Risk(phase="prefill", probability=1.0 if short else 0.0, why=why),)
+        return fails("pool", "it cannot start: the weights fill the budget; raise the memory fraction")
+    left = sizes.free - sizes.weights - pool.tokens * sizes.per_token
+    if left < 0:
+        return fails(
+            "pool", f"it cannot start: the pool is {-left / GIB:,.2f} GiB more than is left; lower --pool-tokens"
+        )
+    deepest = Tokens(min(pool.tokens, full.context or model.context))
+    if activations(model, full, min(deepest, full.chunk or CHUNK)) > left:
+        return fails("pool", "it cannot start: what the pool leaves does not hold one chunk, which is tried at start")
+    swing = 0.0 if sizes.exact else FREE_UNCERTAINTY * sizes.free / NINETY
+    return (prefill_risk(model, full, left=left, depth=deepest, swing=swing),)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.configuration import Configuration, Parallel
+from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Gqa, Layer, Mla, Model, WeightGroup
@@ -63,6 +63,19 @@ def check(model: Model, parallel: Parallel, machine: Machine) -> None:
             place="--gpu",
             remedy=f"plan for {machine.device.name} x {parallel.gpus}, or make the layout smaller",
         )
+
+
+def served_dtype(model: Model, engine: EngineName) -> tuple[str, str]:
+    """What SGLang or vLLM serves in unless told, and why: float32 checkpoints are cast to two bytes.
+
+    Read in SGLang's model_config.py and in vLLM 0.32's config/model.py and platforms/cuda.py.
+    """
+    if model.dtype != "float32":
+        return model.dtype, "the checkpoint's dtype"
+    if engine == "vllm":
+        return "bfloat16", "the checkpoint's float32, which vLLM casts by default (to float16 before Ampere)"
+    served = "bfloat16" if model.architecture.startswith("Gemma") else "float16"
+    return served, "the checkpoint's float32, which SGLang casts by default"
 
 
 def _layout(cause: str, model: Model, flag: str) -> BadInput:

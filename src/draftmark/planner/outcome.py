@@ -1,5 +1,6 @@
 """What a plan says: a ledger for each GPU, the pool with its interval, what fits into it, and what may go wrong."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -27,6 +28,11 @@ class Risk(msgspec.Struct, frozen=True, kw_only=True):
     phase: RiskPhase
     probability: float
     why: str
+
+
+def cannot_start(risks: Iterable[Risk]) -> bool:
+    """Whether loading the weights or reserving the pool is certain to run out of memory."""
+    return any(risk.probability == 1.0 and risk.phase in ("load", "pool") for risk in risks)
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,5 +76,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fits(self) -> bool:
-        """Whether a pool is left at all."""
-        return self.pool.tokens > 0
+        """Whether the engine starts at all: a pool is left, and nothing certain stands against it."""
+        return self.pool.tokens > 0 and not cannot_start(self.risks)

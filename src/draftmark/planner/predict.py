@@ -9,6 +9,7 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
+from draftmark.planner.asked import check
 from draftmark.planner.combinations import broken
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
@@ -38,6 +39,7 @@ def plan(
     Raises:
         BadInput: the configuration cannot work, or the engine cannot serve the model.
     """
+    configuration = check(configuration)
     check_context(model, configuration)
     if target is not None:
         check_target(target, model, configuration)

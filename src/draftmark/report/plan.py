@@ -9,11 +9,14 @@ from rich.text import Text
 from draftmark.ledger import Ledger
 from draftmark.planner import Plan
 from draftmark.report.quantities import count, share, size
+from draftmark.units import Bytes
 
 
 def plan(found: Plan) -> Iterator[RenderableType]:
     """The heading, the ledger of the worst GPU, the pool, what fits into it, the risks, and what was filled in."""
     yield heading(found)
+    if not found.fits:
+        yield Text("It cannot start this way.", style="bold red")
     for ledger in found.ledgers:
         yield ledger_table(ledger)
     yield pool_text(found)
@@ -45,7 +48,12 @@ def ledger_table(ledger: Ledger) -> Table:
     table.add_column("size", justify="right")
     table.add_column("why", overflow="fold")
     for entry in ledger.entries:
-        table.add_row(entry.account, size(entry.bytes), entry.why)
+        if entry.account == "free" and entry.bytes < 0:
+            table.add_row(
+                "missing", size(Bytes(-entry.bytes)), "everything above is more than the capacity", style="bold red"
+            )
+        else:
+            table.add_row(entry.account, size(entry.bytes), entry.why)
     return table
 
 

@@ -8,6 +8,7 @@ from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model
+from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
 from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
@@ -71,7 +72,7 @@ def resolve(
             reasons.append(Reason(field=field, value=str(value), why=why))
 
     fill("version", ".".join(map(str, rules.version)), "the newest version whose rules were read")
-    fill("dtype", model.dtype if model.dtype != "float32" else "bfloat16", "the checkpoint's dtype")
+    fill("dtype", *served_dtype(model, "sglang"))
     fill("context", model.context, "the model's own length")
     fill("page", Tokens(page(full, model, device)), "the attention backend's page")
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")

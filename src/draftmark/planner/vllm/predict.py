@@ -94,7 +94,7 @@ def resolve(
         "max_running": (1024 if large else 256, f"the API server's default on {device.name}"),
         "context": (model.context, "the model's own length"),
         "page": (Tokens(64 if selecting else 16), "the attention backend's block"),
-        "dtype": (model.dtype if model.dtype != "float32" else "bfloat16", "the checkpoint's dtype"),
+        "dtype": layout.served_dtype(model, "vllm"),
         "kv_dtype": (model.kv_dtype if rules.since(0, 13) else None, "the checkpoint asks for it"),
     }
     chosen = {

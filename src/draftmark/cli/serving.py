@@ -4,7 +4,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from draftmark.cli.options import show, show_json
 from draftmark.cli.plan import where
@@ -12,6 +12,7 @@ from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Adapter
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from draftmark.observation import Phase
     from draftmark.planner import Plan
     from draftmark.serve import Others, Place, Server
+    from draftmark.serve.records import Record
     from draftmark.store import Store
     from draftmark.trial import Outcome, Trial
 
@@ -49,12 +51,12 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
     from draftmark import serve as supervise
 
     configuration = wanted.configuration
-    expected = _predict(configuration, wanted.gpu, screen)
+    expected = _predict(configuration, wanted.gpu, screen, here=wanted.place.launcher.kind == "local")
     prediction = supervise.Prediction()
     if expected is not None:
         prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
     with (
-        _run(store, configuration) as run,
+        _run(store, configuration, detach=wanted.detach) as run,
         _other_hosts(wanted) as (adapter, others),
         supervise.Kept(store, run, configuration, prediction) as kept,
     ):
@@ -74,7 +76,7 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
             _show_trial(failure.trial, kept.findings, json=wanted.json)
             raise
         screen.rest()
-        show_ready(server, json=wanted.json)
+        show_ready(server, json=wanted.json, detached=wanted.detach)
         if wanted.detach:
             server.detach()
             if others is not None:
@@ -127,33 +129,65 @@ def farewell(screen: Screen) -> "Iterator[None]":
 
 
 @contextmanager
-def _run(store: "Store", configuration: "Configuration") -> "Iterator[int]":
-    """A run in the store, closed as it ended."""
+def _run(store: "Store", configuration: "Configuration", *, detach: bool) -> "Iterator[int]":
+    """A run in the store, closed as it ended; open while an engine that was left running lives."""
     from draftmark import __version__
     from draftmark.errors import DraftmarkError
+    from draftmark.serve import HungUp
     from draftmark.trial import Environment
 
-    environment = Environment(draftmark=__version__, engine=configuration.engine, model=configuration.model)
+    environment = Environment(
+        draftmark=__version__,
+        engine=configuration.engine,
+        engine_version=__version__ if configuration.engine == "embedded" else None,
+        model=configuration.model,
+    )
     run = store.begin_run("serve", tuple(sys.argv[1:]), environment)
     try:
         yield run
+    except HungUp:
+        raise
     except KeyboardInterrupt:
         store.end_run(run, "interrupted")
         raise
     except DraftmarkError:
         store.end_run(run, "failed")
         raise
-    store.end_run(run, "done")
+    if not detach:
+        store.end_run(run, "done")
 
 
-def show_ready(server: "Server", *, json: bool) -> None:
+def close_run(path: "Path | None", record: "Record", outcome: "Outcome | None" = None) -> None:
+    """End the run that started an engine which was left running and is gone now, where the store holds it.
+
+    It was stopped unless `outcome` says otherwise.
+    """
+    from draftmark.cli.options import open_store
+    from draftmark.store import default_path
+    from draftmark.trial import Stopped
+    from draftmark.units import Seconds
+
+    if not (path or default_path()).is_file():
+        return
+    now = time.time()
+    with open_store(path) as store:
+        trial = store.trial_at(record.url, now)
+        if trial is None or trial.handle is None or trial.handle.pid != record.pid:
+            return
+        store.set_outcome(trial.id, outcome or Stopped(after=Seconds(now - record.started)))
+        store.end_trial(trial.id)
+        if store.run(trial.run).status is None:
+            store.end_run(trial.run, "done")
+
+
+def show_ready(server: "Server", *, json: bool, detached: bool = False) -> None:
     """What the start made of the memory, and where the server answers."""
     from draftmark.report.serve import ready
 
     if server.outcome is not None:
         _show_trial(server.trial(server.outcome), (), json=json)
     if not json:
-        show(ready(server.record))
+        show(ready(server.record, detached=detached))
 
 
 def _show_trial(kept: "Trial", found: "tuple[Finding, ...]", *, json: bool) -> None:
@@ -185,7 +219,7 @@ def watch(server: "Server", screen: Screen) -> "Outcome":
     return died
 
 
-def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> None:
+def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> NoReturn:
     """Show why a server died.
 
     Raises:
@@ -199,8 +233,12 @@ def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]",
     )
 
 
-def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "Plan | None":
-    """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
+def _predict(configuration: "Configuration", gpu: str | None, screen: Screen, *, here: bool) -> "Plan | None":
+    """What is to be expected, printed before it is measured; other engines may know more than the planner does.
+
+    Raises:
+        BadInput: the embedded engine, started on this machine, cannot do what is asked.
+    """
     from draftmark.checkpoint.load import load_model
     from draftmark.engines import known
     from draftmark.errors import BadInput
@@ -213,6 +251,8 @@ def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) ->
         whole = known.adapter(configuration.engine).parse_command(command.argv, command.environment).configuration
         found = plan(load_model(configuration.model), whole, machine, free=free)
     except BadInput as error:
+        if configuration.engine == "embedded" and here:
+            raise
         screen.say(f"note: no prediction: {error}")
         return None
     screen.say(pools(found.pool, None).plain)

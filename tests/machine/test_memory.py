@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from draftmark.machine.memory import Look, MemoryLog, Usage, gpus_now
+from draftmark.machine.memory import Look, MemoryLog, Usage, gpus_now, oom_kills
 from draftmark.units import Bytes
 
 
@@ -39,6 +39,12 @@ def test_a_file_that_cannot_be_written_keeps_the_peaks(tmp_path: Path) -> None:
     with MemoryLog(tmp_path / "no" / "folder", lambda: next(remaining, ()), every=0.01) as log:
         time.sleep(0.1)
     assert log.peaks == {0: 7}
+
+
+def test_kills_are_counted_where_the_kernel_does(tmp_path: Path) -> None:
+    assert oom_kills(tmp_path) is None
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n")
+    assert oom_kills(tmp_path) == 2
 
 
 def test_looking_works_with_or_without_gpus() -> None:

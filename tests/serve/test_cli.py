@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from draftmark import __version__
+from draftmark.planner.history import past_starts
 from draftmark.serve.process import EngineProcess
 from draftmark.serve.records import Record
 from draftmark.store import Store
@@ -104,6 +105,9 @@ def test_ctrl_c_ends_the_engine_and_keeps_the_trial(shell: Shell, model: str) ->
     with Store(shell.store) as store:
         assert [run.status for run in store.runs()] == ["interrupted"]
         (trial,) = store.trials()
+        (past,) = past_starts(store)
+    assert past.architecture, "what was served teaches the planner"
+    assert past.device is not None
     assert isinstance(trial.outcome, Stopped)
     assert trial.log is not None
     assert "phase=ready" in Path(trial.log).read_text()

@@ -141,6 +141,18 @@ def test_a_crash_names_phase_signal_and_last_words(
     assert records.running() == ()
 
 
+def test_a_kill_by_the_oom_killer_is_told_by_the_control_group(
+    configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([4, 5])
+    monkeypatch.setattr("draftmark.serve.server.oom_kills", lambda: next(counts))
+    error, _ = failed(configuration, "kill")
+    outcome = error.trial.outcome
+    assert isinstance(outcome, Crashed)
+    assert outcome.signal == "SIGKILL"
+    assert outcome.message.startswith("the kernel's OOM killer ended a process")
+
+
 @pytest.mark.parametrize("behaviour", ["hang", "stubborn-hang"])
 def test_a_hang_ends_with_its_stack(
     configuration: Configuration, behaviour: str, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ import pytest
 
 from draftmark.configuration import Configuration
 from draftmark.serve import Launcher, Place, Server, StartFailed, findings, serve
+from draftmark.serve.inspect import inspect
 from draftmark.trial import Crashed, OutOfMemory, Ready
 from draftmark.units import GIB, MIB, Tokens
 
@@ -101,6 +102,11 @@ def test_it_starts_serves_and_dies_of_a_prompt(configuration: Configuration) -> 
         assert server.pool is not None
         assert (server.pool.tokens, server.pool.bytes) == (POOL_GIB * GIB // (2 * 64 * 2 * 4), POOL_GIB * GIB)
         assert complete(server).json()["usage"]["prompt_tokens"] == 1790
+
+        seen = inspect(server.url)
+        assert (seen.state.engine, seen.log) == ("vllm", server.log_path)
+        assert seen.pool == server.pool
+        assert seen.state.started is not None
 
         worker = worker_of(server)
         worker.rlimit(resource.RLIMIT_AS, (worker.memory_info().vms + 32 * MIB, resource.RLIM_INFINITY))

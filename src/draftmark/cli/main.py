@@ -14,6 +14,7 @@ from draftmark.cli import (
     import_,
     inspect,
     kernel,
+    observe,
     plan,
     report,
     runs,
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(plan.plan)
+app.command()(observe.observe)
 app.command()(serve.serve)
 app.command()(stop.stop)
 app.command()(diagnose.diagnose)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from draftmark.cli.options import show, show_json
-from draftmark.cli.plan import where
+from draftmark.cli.plan import load_draft, where
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Adapter
     from draftmark.finding import Finding
+    from draftmark.model import Model
     from draftmark.observation import Phase
     from draftmark.planner import Plan
     from draftmark.serve import Others, Place, Server
@@ -54,9 +55,10 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
     expected = _predict(configuration, wanted.gpu, screen, here=wanted.place.launcher.kind == "local")
     prediction = supervise.Prediction()
     if expected is not None:
-        prediction = supervise.Prediction(ledgers=expected.ledgers, pool=expected.pool)
+        plan, _ = expected
+        prediction = supervise.Prediction(ledgers=plan.ledgers, pool=plan.pool)
     with (
-        _run(store, configuration, detach=wanted.detach) as run,
+        _run(store, wanted, expected) as run,
         _other_hosts(wanted) as (adapter, others),
         supervise.Kept(store, run, configuration, prediction) as kept,
     ):
@@ -129,20 +131,27 @@ def farewell(screen: Screen) -> "Iterator[None]":
 
 
 @contextmanager
-def _run(store: "Store", configuration: "Configuration", *, detach: bool) -> "Iterator[int]":
-    """A run in the store, closed as it ended; open while an engine that was left running lives."""
+def _run(store: "Store", wanted: Wanted, expected: "tuple[Plan, Model] | None") -> "Iterator[int]":
+    """A run in the store, closed as it ended, and left open while an engine that was left running lives.
+
+    The model and device of its prediction are kept for later ones.
+    """
     from draftmark import __version__
     from draftmark.errors import DraftmarkError
     from draftmark.serve import HungUp
     from draftmark.trial import Environment
 
+    plan, model = expected or (None, None)
+    engine = wanted.configuration.engine
     environment = Environment(
         draftmark=__version__,
-        engine=configuration.engine,
-        engine_version=__version__ if configuration.engine == "embedded" else None,
-        model=configuration.model,
+        engine=engine,
+        engine_version=__version__ if engine == "embedded" else None,
+        model=wanted.configuration.model,
+        device=plan.device.name if plan is not None else None,
     )
     run = store.begin_run("serve", tuple(sys.argv[1:]), environment)
+    store.describe_run(run, model=model)
     try:
         yield run
     except HungUp:
@@ -153,7 +162,7 @@ def _run(store: "Store", configuration: "Configuration", *, detach: bool) -> "It
     except DraftmarkError:
         store.end_run(run, "failed")
         raise
-    if not detach:
+    if not wanted.detach:
         store.end_run(run, "done")
 
 
@@ -233,7 +242,9 @@ def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]",
     )
 
 
-def _predict(configuration: "Configuration", gpu: str | None, screen: Screen, *, here: bool) -> "Plan | None":
+def _predict(
+    configuration: "Configuration", gpu: str | None, screen: Screen, *, here: bool
+) -> "tuple[Plan, Model] | None":
     """What is to be expected, printed before it is measured; other engines may know more than the planner does.
 
     Raises:
@@ -249,11 +260,12 @@ def _predict(configuration: "Configuration", gpu: str | None, screen: Screen, *,
         machine, free, _ = where(gpu, configuration.device, configuration.engine)
         command = known.adapter(configuration.engine).command(configuration, python="python", host="", port=0)
         whole = known.adapter(configuration.engine).parse_command(command.argv, command.environment).configuration
-        found = plan(load_model(configuration.model), whole, machine, free=free)
+        model = load_model(configuration.model)
+        found = plan(model, whole, machine, free=free, draft=load_draft(whole, None, model))
     except BadInput as error:
         if configuration.engine == "embedded" and here:
             raise
         screen.say(f"note: no prediction: {error}")
         return None
     screen.say(pools(found.pool, None).plain)
-    return found
+    return found, model

@@ -1,8 +1,10 @@
 """Launch flags, both ways: argv -> Configuration, Configuration -> argv. Each engine brings its table."""
 
+import ast
 import difflib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -38,6 +40,11 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
         return (self.name, *self.values)
 
 
+_LISTED: Final = re.compile(
+    r"""(?<![\w.'"-])['"]?(\w+)['"]?(?:=|: )('[^']*'|"[^"]*"|\[[^\]]*\]|\{[^{}]*\}|[^\s,(){}\[\]]+)(?=[,)} ]|$)"""
+)
+"""One argument among those that an engine lists in its log: its name, and its value as Python prints it."""
+_UNSET: Final = ("None", "'none'", "'null'", "'auto'", "''", "[]", "{}")
 _FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
 
 
@@ -55,6 +62,36 @@ def split(argv: tuple[str, ...]) -> Iterator[Given]:
             values.append(word)
     if name or values:
         yield Given(name=name, values=tuple(values))
+
+
+def logged(line: str, names: Collection[str] | None = None) -> tuple[str, ...]:
+    """Arguments again, from a line on which an engine lists them (`ServerArgs(a=1, b='x')`, `{'a': 1, 'b': 'x'}`).
+
+    Args:
+        line: the line.
+        names: flags that are wanted, where the line has more than was given; all of them otherwise.
+    """
+    words: list[str] = []
+    for field, value in _LISTED.findall(line):
+        flag = "--" + field.replace("_", "-")
+        if value == "False":
+            flag = flag.replace("--", "--no-", 1)
+        if value not in _UNSET and (names is None or flag in names):
+            words += [flag, *_words(value)]
+    return tuple(words)
+
+
+def _words(value: str) -> list[str]:
+    """What follows a flag, from how Python prints its value."""
+    if value in ("True", "False"):
+        return []
+    try:
+        read_back = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return [value]
+    if isinstance(read_back, list):
+        return [str(one) for one in read_back]
+    return [json.dumps(read_back)] if isinstance(read_back, dict) else [str(read_back)]
 
 
 def read(flag: Flag, given: Given) -> Any:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, configure, read, split, write
+from draftmark.engines.flags import Flag, configure, logged, read, split, write
 
 KV_DTYPES: Final = ("auto", "bfloat16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")
 
@@ -102,6 +102,16 @@ def parse_flags(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...] 
     if any(name.startswith("speculative.") for name in values):
         values.setdefault("speculative.algorithm", "none")
     return Pasted(configuration=configure({**values, "flags": tuple(kept)}), not_understood=tuple(unknown))
+
+
+def from_log(line: str) -> Pasted:
+    """What the log's line of all arguments asks for; those that the engine resolved itself are there too.
+
+    Raises:
+        BadInput: a known argument has a value that it cannot have.
+    """
+    wanted = {*KEPT, *(name for flag in TABLE for name in flag.names)}
+    return parse_flags(logged(line.partition("server_args=")[2], wanted))
 
 
 def write_flags(configuration: Configuration) -> tuple[str, ...]:

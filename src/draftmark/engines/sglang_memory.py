@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from draftmark.engines.observed import by_rank, held, last_start, number
-from draftmark.ledger import Entry, Ledger, Pool, close
+from draftmark.ledger import Account, Entry, Ledger, Pool, close
 from draftmark.observation import Observation, Phase
 from draftmark.units import Bytes, Tokens
 
@@ -52,13 +52,18 @@ def _ledger(rank: int, seen: list[Observation]) -> Ledger | None:
         pools = [Entry(account="pool", bytes=Bytes(loaded - pooled), why="free memory before - after the pools")]
     elif pooled is not None:
         rest = Bytes(loaded - pooled - sum(entry.bytes for entry in pools))
-        pools.append(Entry(account="request tables", bytes=rest, why="gone while the pools were made, less the pools"))
+        pools += _if_gone("request tables", rest, "gone while the pools were made, less the pools")
     captured = _free(seen, "graphs", first=True)
     if pooled is not None and captured is not None:
         gone = Bytes(pooled - captured)
-        pools.append(Entry(account="workspace", bytes=gone, why="gone between the pools and the first graph"))
+        pools += _if_gone("workspace", gone, "gone between the pools and the first graph")
     entries += [*pools, *held(seen, "graphs", "graphs")]
     return close(rank=rank, capacity=capacity, entries=tuple(entries), free=free)
+
+
+def _if_gone(account: Account, size: Bytes, why: str) -> list[Entry]:
+    """An entry for what is gone; memory that was given back meanwhile (weights that a draft shares) makes none."""
+    return [Entry(account=account, bytes=size, why=why)] if size > 0 else []
 
 
 def _start(seen: list[Observation], before: Bytes) -> Iterable[Entry]:

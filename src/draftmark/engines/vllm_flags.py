@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, Given, configure, read, split, write
+from draftmark.engines.flags import Flag, Given, configure, logged, read, split, write
 from draftmark.errors import BadInput
 
 KV_DTYPES: Final = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4")
@@ -99,6 +99,16 @@ def speculative(given: Given) -> dict[str, Any]:
         "speculative.draft_model": found.get("model"),
         "speculative.draft_tokens": found.get("num_speculative_tokens"),
     }
+
+
+def from_log(line: str) -> Pasted:
+    """What the log's line of arguments that differ from the defaults asks for.
+
+    Raises:
+        BadInput: a known argument has a value that it cannot have.
+    """
+    words = logged(line.partition("args: ")[2].replace("'model_tag': ", "'served_model_name': "))
+    return parse_flags(words)
 
 
 def write_flags(configuration: Configuration) -> tuple[str, ...]:

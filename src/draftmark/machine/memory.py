@@ -12,6 +12,7 @@ import msgspec
 from draftmark.units import Bytes, Seconds
 
 _EVERY: Final = 1.0
+_CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,16 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     at: Seconds
     used: tuple[Bytes, ...]
+
+
+def oom_kills(folder: Path = _CGROUP) -> int | None:
+    """How often the kernel killed a process of this control group for want of memory; None where it is not counted."""
+    try:
+        lines = (folder / "memory.events").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    counts = dict(line.split(" ", 1) for line in lines)
+    return int(counts["oom_kill"]) if "oom_kill" in counts else None
 
 
 def gpus_now() -> tuple[Usage, ...]:

@@ -27,6 +27,8 @@ OTHER_VERSION: Final = 1.5
 """Factor of the noise where the engine's version differs."""
 OTHER_LAYOUT: Final = 4.0
 """Factor where the model lies on the GPUs in another way: communication is another."""
+OTHER_DRAFT: Final = 4.0
+"""Factor where speculation differs: a draft brings weights and pools of its own."""
 _POOLS: Final[tuple[Account, ...]] = ("pool", "draft pool", "state pool")
 
 
@@ -41,6 +43,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     parallel: Parallel
     predicted: Ledger
     observed: Ledger
+    speculation: str | None = None
+    """The algorithm; None where it had none."""
 
     @property
     def missed(self) -> Bytes | None:
@@ -103,6 +107,9 @@ def noise(past: Past, configuration: Configuration, device: str, model: Model) -
         distance *= OTHER_VERSION
     if past.parallel != configuration.parallel:
         distance *= OTHER_LAYOUT
+    speculative = configuration.speculative
+    if past.speculation != (speculative.algorithm if speculative is not None else None):
+        distance *= OTHER_DRAFT
     return distance
 
 

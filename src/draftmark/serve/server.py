@@ -15,7 +15,7 @@ from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Adapter
 from draftmark.hardware import Device
 from draftmark.ledger import Ledger, Pool
-from draftmark.machine.memory import MemoryLog
+from draftmark.machine.memory import MemoryLog, oom_kills
 from draftmark.observation import Observation, Phase, ServerState, Source
 from draftmark.serve import launcher, records
 from draftmark.serve.process import EngineProcess
@@ -57,6 +57,7 @@ class Server:
         self.record, self.process, self.adapter = record, process, adapter
         self._watch, self._prediction, self._version = watch, prediction, version
         self._gpu = gpu
+        self._oom_kills = oom_kills()
         self._memory = MemoryLog(Path(f"{record.log}.memory.jsonl"))
         self._healthy_since: float | None = None
         self._disk_full = False
@@ -137,10 +138,18 @@ class Server:
             self._note_full_disk()
             return None
         self._watch.finish()
-        died = self._watch.ended(how)
+        died = self._explained(self._watch.ended(how))
         self.outcome = died
         records.forget(self.record)
         return died
+
+    def _explained(self, died: OutOfMemory | Crashed) -> OutOfMemory | Crashed:
+        """A death without a word is the OOM killer's where the control group counted one meanwhile."""
+        kills = oom_kills()
+        if isinstance(died, OutOfMemory) or kills is None or self._oom_kills is None or kills <= self._oom_kills:
+            return died
+        told = "the kernel's OOM killer ended a process of this control group meanwhile (memory.events)"
+        return msgspec.structs.replace(died, message=f"{told}; last line: {died.message}")
 
     def ready(self, client: httpx.Client) -> bool:
         """Whether it is healthy and its pool is known, from its log or its endpoints; asked until it is true."""

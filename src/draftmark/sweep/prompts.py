@@ -158,27 +158,36 @@ class PromptMaker:
     def _recut(self, start: int, characters: int, difference: int) -> int:
         """Characters from `start` with `difference` tokens more, counting nothing but the neighbourhood of the cut.
 
-        A cut within a word may count more than one after it, so that halving can pass by the right one; the places
-        around are then tried one by one. Where none is right the nearest is taken, and the caller's own count tells.
+        What is counted begins at a line, as far before both cuts as the difference needs. A cut within a word may
+        count more than one after it, so that halving can pass by the right one; the places around are then tried one
+        by one. Where none is right the nearest is taken, and the caller's own count tells.
         """
         guess = characters + round(difference * self._ratio)
-        anchor = max(min(characters, guess) - ANCHOR, 0)
-        anchor = max(self.corpus.window(start, characters).rfind("\n", 0, anchor) + 1, 0)
         limit = len(self.corpus.text)
-
-        def tail(end: int) -> int:
-            return self._counter.count(self.corpus.window(start + anchor, end - anchor), special=False)
-
-        wanted = tail(characters) + difference
+        anchor, wanted, back = 0, 0, ANCHOR
+        while wanted < 1:
+            anchor = self._line_start(start, min(characters, guess) - back)
+            wanted = self._tail(start, anchor, characters) + difference
+            if anchor == 0:
+                break
+            back *= 4
         low, high = anchor, min(max(characters, guess) + ANCHOR, limit)
-        while tail(high) < wanted and high < limit:
+        while self._tail(start, anchor, high) < wanted and high < limit:
             high = min(high + 8 * ANCHOR, limit)
         middle = min(max(guess, low), high)
         while low < high:
-            counted = tail(middle)
+            counted = self._tail(start, anchor, middle)
             if counted == wanted:
                 return middle
             low, high = (middle + 1, high) if counted < wanted else (low, middle)
             middle = (low + high) // 2
         around = range(max(low - AROUND, anchor + 1), min(low + AROUND, limit))
-        return next((end for end in around if tail(end) == wanted), low)
+        return next((end for end in around if self._tail(start, anchor, end) == wanted), low)
+
+    def _tail(self, start: int, anchor: int, end: int) -> int:
+        """Tokens of the corpus from `anchor` to `end`, both counted in characters from `start`."""
+        return self._counter.count(self.corpus.window(start + anchor, end - anchor), special=False)
+
+    def _line_start(self, start: int, before: int) -> int:
+        """The last start of a line at or before so many characters from `start`; 0 where there is none."""
+        return self.corpus.window(start, max(before, 0)).rfind("\n") + 1

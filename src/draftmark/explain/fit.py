@@ -16,9 +16,10 @@ import msgspec
 from draftmark.explain.explanation import NOISY, Ceiling, DepthRow, Explanation, Reads
 from draftmark.explain.findings import findings
 from draftmark.finding import Confidence
+from draftmark.physics.figures import figures
 from draftmark.physics.fits import Coefficient, Line, fit_line, fit_parabola
 from draftmark.physics.roofline import effective_bandwidth, memory_time
-from draftmark.sample import Point, Sample
+from draftmark.sample import Point
 from draftmark.units import Bytes, Seconds, Tokens
 
 
@@ -29,17 +30,16 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
         ValueError: no valid point has two timed output tokens.
     """
     reads = reads or Reads()
-    usable = [(point, [s for s in point.samples if _timed(s)]) for point in points if point.invalid is None]
-    usable = [(point, samples) for point, samples in usable if samples]
+    usable = [(point, m) for point in points if point.invalid is None and (m := _Medians.of(point)) is not None]
     if not usable:
         raise ValueError("no valid point holds a request with two timed output tokens")
     concurrency = Counter(point.concurrency for point, _ in usable).most_common(1)[0][0]
     chosen = sorted((p for p in usable if p[0].concurrency == concurrency), key=lambda p: p[0].asked)
-    medians = [_Medians.of(samples) for _, samples in chosen]
+    medians = [m for _, m in chosen]
     step = fit_line([m.depth for m in medians], [m.step for m in medians])
     per_token = fit_line([m.depth for m in medians], [m.per_token for m in medians])
-    cold = [(m.prompt, m.ttft) for m, (point, _) in zip(medians, chosen, strict=True) if point.mode == "cold"]
-    noise = _noise([samples for _, samples in chosen])
+    cold = [(m.prompt, m.ttft) for point, m in chosen if point.mode == "cold" and m.ttft is not None]
+    noise = _noise([point for point, _ in chosen])
     growth = _growth(step, [m.step for m in medians], noise)
     rising = step if growth is not None else None
     explanation = Explanation(
@@ -63,33 +63,38 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
 
 
 class _Medians(msgspec.Struct, frozen=True):
-    """Medians over one point's requests."""
+    """One point in the figures that sweep shows too."""
 
     prompt: float
     depth: float
-    ttft: float
+    ttft: float | None
     step: float
     per_token: float
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> "_Medians":
+    def of(cls, point: Point) -> "_Medians | None":
+        """None where the point's requests do not tell the time of a step and of a token."""
+        shown, prompt = figures(point), point.prompt_tokens
+        if prompt is None or shown.step_time is None or shown.decode_rate is None:
+            return None
+        outputs = [sample.completion_tokens for sample in point.measured if sample.completion_tokens is not None]
         return cls(
-            prompt=statistics.median(s.prompt_tokens or 0 for s in samples),
-            depth=statistics.median((s.prompt_tokens or 0) + (s.completion_tokens or 0) / 2 for s in samples),
-            ttft=statistics.median(s.ttft or 0.0 for s in samples),
-            step=statistics.median((s.decode_time or 0.0) / (len(s.arrivals) - 1) for s in samples),
-            per_token=statistics.median((s.decode_time or 0.0) / (s.decode_tokens or 1) for s in samples),
+            prompt=prompt,
+            depth=prompt + statistics.median(outputs) / 2,
+            ttft=shown.ttft.value if shown.ttft else None,
+            step=shown.step_time.value,
+            per_token=1 / shown.decode_rate.value,
         )
 
 
 _DOUBLED: Final = 2.0
 
 
-def _noise(points: Sequence[Sequence[Sample]]) -> float | None:
+def _noise(points: Sequence[Point]) -> float | None:
     """Median over the depths of how far a request's step lies from its depth's median, as a share of it."""
     shares = []
-    for samples in points:
-        steps = [sample.step_time for sample in samples if sample.step_time]
+    for point in points:
+        steps = [sample.step_time for sample in point.measured if sample.step_time]
         if len(steps) > 1:
             middle = statistics.median(steps)
             shares.append(statistics.median(abs(step - middle) / middle for step in steps))
@@ -108,12 +113,6 @@ def _growth(step: Line | None, steps: Sequence[float], noise: float | None) -> C
         return "certain" if noise is None or noise <= NOISY else "likely"
     rising = all(before < after for before, after in itertools.pairwise(steps))
     return "likely" if rising and steps[-1] >= _DOUBLED * steps[0] else None
-
-
-def _timed(sample: Sample) -> bool:
-    """Whether a request gives a decode time; warm-ups and failures do not."""
-    complete = sample.error is None and not sample.warm_up and sample.prompt_tokens is not None
-    return complete and bool(sample.decode_time) and bool(sample.decode_tokens)
 
 
 def _row(m: _Medians, step: Line | None, reads: Reads, ceiling: Ceiling | None, concurrency: int) -> DepthRow:

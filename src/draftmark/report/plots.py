@@ -58,8 +58,8 @@ def first_token(explained: Explanation, points: Sequence[Point]) -> str:
         (float(sample.prompt_tokens), float(sample.ttft))
         for point in points
         if point.invalid is None and point.mode == "cold"
-        for sample in point.samples
-        if sample.prompt_tokens is not None and sample.ttft is not None and sample.error is None and not sample.warm_up
+        for sample in point.measured
+        if sample.prompt_tokens is not None and sample.ttft is not None
     ]
     if cold:
         axes.plot(*zip(*cold, strict=True), "o", color=_MEASURED, markersize=4, label="measured")
@@ -88,16 +88,11 @@ def _scatter(
 ) -> None:
     """Every timed request of the valid points, placed by depth, seconds a step and seconds a token."""
     dots = [
-        place(
-            sample.prompt_tokens + (sample.completion_tokens or 0) / 2,
-            Seconds(sample.decode_time / (len(sample.arrivals) - 1)),
-            Seconds(sample.decode_time / sample.decode_tokens),
-        )
+        place(sample.prompt_tokens + (sample.completion_tokens or 0) / 2, sample.step_time, sample.token_time)
         for point in points
         if point.invalid is None
-        for sample in point.samples
-        if sample.prompt_tokens is not None and sample.decode_time and sample.decode_tokens
-        if sample.error is None and not sample.warm_up
+        for sample in point.measured
+        if sample.prompt_tokens is not None and sample.step_time and sample.token_time
     ]
     if dots:
         axes.plot(*zip(*dots, strict=True), "o", color=_MEASURED, markersize=4, alpha=0.7, label="measured")

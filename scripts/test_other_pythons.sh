@@ -24,5 +24,5 @@ for version in "$@"; do
         touch "$venv/.ready"
     fi
     echo "Python $version"
-    "$venv/bin/python" -m pytest -q -m "not engine and not gpu"
+    "$venv/bin/python" -m pytest -q -m "not engine and not gpu and not slow"
 done

@@ -124,7 +124,8 @@ def _measure(store: Store, run: int, path: Path, logs: Path, tell: Tell) -> None
 
     with Kept(store, run, wanted, prediction) as kept:
         server = kept.start(
-            lambda listen: serve(wanted, place=Place(logs=logs), prediction=prediction, progress=listen), progress
+            lambda listen: serve(wanted, place=Place(logs=logs), prediction=prediction, progress=listen, bound=True),
+            progress,
         )
         assert isinstance(server.outcome, Ready), "serve returns servers that are ready"
         tell(trial_report(server.trial(server.outcome)))

@@ -6,7 +6,26 @@ DraftmarkError
 └── EngineFailed  exit 3: an inference engine did not start, or died
 """
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
+
+LINE: Final = 300
+"""Characters of a foreign message that are shown."""
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Control and format characters: they move a terminal's cursor, turn text around, or cannot be encoded."""
+
+
+def harmless(text: str) -> str:
+    """Text from outside (a model's name, a message, output) without what a terminal would obey; lines and tabs stay."""
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in "\n\t" else "\N{REPLACEMENT CHARACTER}", text)
+
+
+def one_line(text: str, length: int = LINE) -> str:
+    """Foreign text on one line, made harmless and cut to `length` characters with an ellipsis."""
+    line = harmless(" ".join(text[: 4 * length].split()))
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 class DraftmarkError(Exception):
@@ -24,7 +43,7 @@ class DraftmarkError(Exception):
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
         what_next = f"; {self.remedy}" if self.remedy else ""
-        return " ".join(f"{where}{self.cause}{what_next}".split())
+        return harmless(" ".join(f"{where}{self.cause}{what_next}".split()))
 
 
 class CheckFailed(DraftmarkError):

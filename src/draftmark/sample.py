@@ -1,6 +1,6 @@
 """One request as it was measured, and points of a sweep made of them."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -51,23 +51,38 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.ttft is None else Seconds(self.ttft + self.sent - self.due)
 
     @property
+    def moments(self) -> int:
+        """Different times at which chunks came: fewer than chunks where something gathers several."""
+        return len({arrival.at for arrival in self.arrivals})
+
+    @property
+    def gathered(self) -> bool:
+        """Most chunks came together with the one before, so that their times are not those of the engine's steps."""
+        return 2 * self.moments < len(self.arrivals)
+
+    @property
+    def at_first(self) -> int:
+        """Chunks that came at the moment of the first one: their tokens are no part of what was decoded after it."""
+        return sum(arrival.at == self.arrivals[0].at for arrival in self.arrivals)
+
+    @property
     def decode_time(self) -> Seconds | None:
-        """From the first chunk with output to the last; None with fewer than two."""
-        if len(self.arrivals) < 2:
+        """From the first chunk with output to the last; None where they came at one moment."""
+        if self.moments < 2:
             return None
         return Seconds(self.arrivals[-1].at - self.arrivals[0].at)
 
     @property
     def decode_tokens(self) -> Tokens | None:
-        """Tokens that came after the first chunk: what `decode_time` was spent on."""
-        first = self.arrivals[0].tokens if self.arrivals else None
+        """Tokens that came after the first moment: what `decode_time` was spent on."""
+        first = self.arrivals[self.at_first - 1].tokens if self.arrivals else None
         if first is None or self.completion_tokens is None:
             return None
         return Tokens(self.completion_tokens - first)
 
     @property
     def decode_tokens_bounds(self) -> tuple[Tokens, Tokens] | None:
-        """Fewest and most tokens after the first chunk, equal where they are known.
+        """Fewest and most tokens after the first moment, equal where they are known.
 
         Where only the sum is known, every chunk brought at least one; where not even that, there is no upper bound
         and hence no answer.
@@ -76,13 +91,13 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
             return self.decode_tokens, self.decode_tokens
         if self.completion_tokens is None or not self.arrivals:
             return None
-        most = Tokens(self.completion_tokens - 1)
-        return Tokens(min(len(self.arrivals) - 1, most)), most
+        most = Tokens(max(self.completion_tokens - self.at_first, 0))
+        return Tokens(min(len(self.arrivals) - self.at_first, most)), most
 
     @property
     def steps(self) -> int | None:
-        """Chunks after the first. One engine step makes one chunk, unless the server gathers several."""
-        return len(self.arrivals) - 1 if len(self.arrivals) > 1 else None
+        """Chunks after the first moment. One engine step makes one chunk, unless the server gathers several."""
+        return len(self.arrivals) - self.at_first if self.moments > 1 else None
 
     @property
     def step_time(self) -> Seconds | None:
@@ -101,19 +116,36 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def decode_rate(self) -> float | None:
         """Tokens a second after the first chunk; None where the tokens in the first chunk are unknown."""
+        return None if self.token_time is None else 1 / self.token_time
+
+    @property
+    def token_time(self) -> Seconds | None:
+        """Mean time a token after the first chunk; None where the tokens in the first chunk are unknown."""
         if not self.decode_tokens or not self.decode_time:
             return None
-        return self.decode_tokens / self.decode_time
+        return Seconds(self.decode_time / self.decode_tokens)
+
+    @property
+    def prefill_time(self) -> Seconds | None:
+        """Time to first token for each prompt token that was not cached (so the first decode step is included).
+
+        None where all of several chunks came at once: then the whole decode is included.
+        """
+        if self.prompt_tokens is None or not self.ttft or (len(self.arrivals) > 1 and self.moments == 1):
+            return None
+        fresh = self.prompt_tokens - (self.cached_tokens or 0)
+        return Seconds(self.ttft / fresh) if fresh > 0 else None
 
     @property
     def prefill_rate(self) -> float | None:
-        """Prompt tokens that were not cached, a second until the first token (so the first decode step included)."""
-        if self.prompt_tokens is None or not self.ttft:
-            return None
-        return (self.prompt_tokens - (self.cached_tokens or 0)) / self.ttft
+        """Prompt tokens that were not cached, a second until the first token."""
+        return None if self.prefill_time is None else 1 / self.prefill_time
 
 
 Mode = Literal["cold", "warm"]
+
+TOO_NOISY: Final = "too noisy to be used: "
+"""How the flag of a point begins whose step time is known so badly that nothing should be concluded from it."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +165,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """More samples were to come when this was written: what a run leaves that was killed in the middle of a point."""
     content: str | None = None
     """What the prompts were made of: prose, code, or the file that the user named."""
+
+    @property
+    def noisy(self) -> bool:
+        """Flagged as too noisy to be used."""
+        return any(flag.startswith(TOO_NOISY) for flag in self.flags)
 
     @property
     def measured(self) -> tuple[Sample, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from draftmark import __version__
 from draftmark.planner.history import past_starts
 from draftmark.serve.process import EngineProcess
 from draftmark.serve.records import Record
 from draftmark.store import Store
-from draftmark.trial import OutOfMemory, Ready, Stopped
+from draftmark.trial import Crashed, OutOfMemory, Ready, Stopped
 
 pytestmark = [
     pytest.mark.engine,
@@ -116,6 +118,9 @@ def test_an_engine_outlives_a_killed_draftmark_and_is_inspected_and_stopped(shel
         ready(process)
         process.kill()
     time.sleep(0.5)
+    with Store(shell.store) as store:
+        (trial,) = store.trials()
+    assert isinstance(trial.outcome, Ready), "what was known when Draftmark was killed is kept"
     (record,) = shell.running()
     seen = json.loads(shell.run("inspect", record.url, "--json").stdout)
     assert (seen["state"]["engine"], seen["pool"]["tokens"], seen["log"]) == ("embedded", 4096, record.log)
@@ -127,9 +132,45 @@ def test_an_engine_outlives_a_killed_draftmark_and_is_inspected_and_stopped(shel
     assert left_of(record) == []
     with Store(shell.store) as store:
         (trial,) = store.trials()
-    assert isinstance(trial.outcome, Ready), "what was known when Draftmark was killed is kept"
+        assert [run.status for run in store.runs()] == ["done"]
+    assert isinstance(trial.outcome, Stopped)
     assert trial.handle is not None
     assert trial.handle.pid == record.pid
+
+
+def test_what_only_the_engine_finds_wrong_is_bad_input_too(shell: Shell, model: str) -> None:
+    folder = shell.folder / "renamed"
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "perpetuum"}))
+    failed = shell.run("serve", str(folder))
+    assert failed.returncode == 2
+    line = failed.stderr.splitlines()[-1]
+    assert line.startswith("draftmark: the engine: ")
+    assert "perpetuum" in line
+    assert failed.stdout == ""
+    with Store(shell.store) as store:
+        (trial,) = store.trials()
+        assert [run.status for run in store.runs()] == ["failed"]
+    assert isinstance(trial.outcome, Crashed)
+    assert trial.outcome.exit_code == 2
+
+
+def test_a_detached_run_stays_open_until_the_engine_is_stopped(shell: Shell, model: str) -> None:
+    started = shell.run("serve", model, "--memory", "256Mi", "--detach")
+    assert started.returncode == 0
+    assert "Ctrl-C" not in started.stdout
+    assert "draftmark stop" in started.stdout
+    with Store(shell.store) as store:
+        (run,) = store.runs()
+    assert (run.status, run.ended) == (None, None)
+    assert run.environment.engine_version == __version__
+    assert shell.run("stop").returncode == 0
+    with Store(shell.store) as store:
+        (run,), (trial,) = store.runs(), store.trials()
+    assert run.status == "done"
+    assert isinstance(trial.outcome, Stopped)
+    assert trial.ended is not None
 
 
 def test_detached_attached_and_ended_by_sigterm(shell: Shell, model: str) -> None:
@@ -143,6 +184,8 @@ def test_detached_attached_and_ended_by_sigterm(shell: Shell, model: str) -> Non
         process.communicate(timeout=60)
     assert process.returncode == 130
     assert left_of(record) == []
+    with Store(shell.store) as store:
+        assert [run.status for run in store.runs()] == ["done"]
 
 
 def test_a_closed_terminal_leaves_the_engine(shell: Shell, model: str) -> None:
@@ -179,7 +222,16 @@ def test_a_pool_that_does_not_fit_is_diagnosed_at_once(shell: Shell, model: str)
     ("arguments", "words"),
     [
         (("serve",), "no model given"),
-        (("serve", "./nowhere"), "no such model folder"),
+        (("serve", "./nowhere"), "no such model"),
+        (("serve", "MODEL", "--chunk", "0"), "--chunk: the embedded engine takes 1 or more, not 0"),
+        (("serve", "MODEL", "--dtype", "fp4_e2m1"), "--dtype: the embedded engine does not serve in"),
+        (("serve", "MODEL", "--memory", "lots"), "--memory: 'lots' is not a number of bytes"),
+        (("serve", "MODEL", "--mem-fraction", "0.5", "--pool-tokens", "9k"), "exclude each other"),
+        (("serve", "MODEL", "--", "--frob"), "--frob: the embedded engine has no such flag"),
+        (("serve", "MODEL", "--", "--chunk", "0"), "--chunk: the embedded engine takes 1 or more, not 0"),
+        (("serve", "MODEL", "--engine", "vllm", "--memory", "1Gi"), "--memory: only the embedded engine"),
+        (("serve", "BROKEN"), "not JSON"),
+        (("serve", "UNKNOWN"), "Perpetuum"),
         (("serve", "--attach", "nobody"), "no engine that Draftmark started is running"),
         (("stop",), "no engine that Draftmark started is running"),
         (("diagnose",), "no log given"),
@@ -190,9 +242,16 @@ def test_a_pool_that_does_not_fit_is_diagnosed_at_once(shell: Shell, model: str)
         (("serve", "m", "--launcher", "docker 'run"), "check its quotes"),
     ],
 )
-def test_bad_input_is_one_line(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
-    failed = shell.run(*arguments)
+def test_bad_input_is_one_line(shell: Shell, model: str, arguments: tuple[str, ...], words: str) -> None:
+    folders = {"MODEL": model, "BROKEN": str(shell.folder / "broken"), "UNKNOWN": str(shell.folder / "unknown")}
+    shutil.copytree(model, folders["BROKEN"])
+    (shell.folder / "broken" / "config.json").write_text('{"architectures": [')
+    shutil.copytree(model, folders["UNKNOWN"])
+    config = json.loads((Path(model) / "config.json").read_text())
+    (shell.folder / "unknown" / "config.json").write_text(json.dumps({**config, "architectures": ["Perpetuum"]}))
+    failed = shell.run(*(folders.get(argument, argument) for argument in arguments))
     assert failed.returncode == 2
+    assert not (shell.folder / "state" / "draftmark" / "logs").exists(), "nothing was started"
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("draftmark: ")]
     assert words in line
 

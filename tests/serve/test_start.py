@@ -1,9 +1,11 @@
 """Starts of a real process: how they end, and that nothing is left behind."""
 
+import errno
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -14,7 +16,7 @@ import psutil
 import pytest
 
 from draftmark.configuration import Configuration
-from draftmark.engines.adapter import Requirement
+from draftmark.engines.adapter import Capabilities, Requirement
 from draftmark.errors import BadInput
 from draftmark.ledger import Entry, close
 from draftmark.serve import (
@@ -26,6 +28,7 @@ from draftmark.serve import (
     Prediction,
     Started,
     StartFailed,
+    StartRefused,
     interruptible,
     records,
     serve,
@@ -279,3 +282,78 @@ def test_a_full_disk_is_noted_once(configuration: Configuration, monkeypatch: py
     with serve(configuration, adapter=ToyAdapter(), progress=events.append) as server:
         server.check()
     assert sum("the disk is full" in getattr(event, "text", "") for event in events) == 1
+
+
+class RefusingAdapter(ToyAdapter):
+    capabilities = Capabilities(
+        token_ids=False, ignore_eos=False, per_chunk_usage=False, metrics=False, bad_input_exit=2
+    )
+
+
+def test_an_engine_that_refuses_its_input_is_bad_input(configuration: Configuration) -> None:
+    frobbed = msgspec.structs.replace(configuration, flags=("--frob",))
+    with pytest.raises(StartRefused, match="unrecognized arguments: --frob") as refused:
+        serve(frobbed, adapter=RefusingAdapter())
+    assert isinstance(refused.value.trial.outcome, Crashed)
+    with pytest.raises(StartFailed):
+        serve(frobbed, adapter=ToyAdapter())
+
+
+def test_a_state_folder_that_cannot_be_written(
+    configuration: Configuration, state_folder: Path, tmp_path: Path
+) -> None:
+    state_folder.mkdir()
+    (state_folder / "draftmark").write_text("a file where a folder should be")
+    with pytest.raises(BadInput, match="record of a running engine cannot be written"):
+        serve(configuration, adapter=ToyAdapter(), place=Place(logs=tmp_path / "logs"))
+
+
+def test_a_record_that_cannot_be_written_ends_the_engine(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(psutil.Process().children())
+    started: set[psutil.Process] = set()
+
+    def full(path: Path, data: bytes) -> int:
+        started.update(set(psutil.Process().children()) - before)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(BadInput, match="No space left on device"):
+        serve(configuration, adapter=ToyAdapter(), place=Place(logs=tmp_path / "logs"))
+    assert len(started) == 1
+    assert not any(process.is_running() for process in started)
+
+
+STARTER = """
+import sys, time
+import msgspec
+from draftmark.configuration import Configuration
+from draftmark.serve import serve
+from tests.serve.toy_adapter import ToyAdapter
+server = serve(
+    Configuration(engine="embedded", model=sys.argv[1], device="cpu"),
+    adapter=ToyAdapter(),
+    bound=sys.argv[2] == "bound",
+)
+print(server.record.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
+@pytest.mark.parametrize("how", ["bound", "free"])
+def test_a_bound_engine_dies_with_a_killed_draftmark(model: str, how: str) -> None:
+    argv = [sys.executable, "-c", STARTER, model, how]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        starter.kill()
+    until = time.monotonic() + 3
+    try:
+        while (alive := psutil.pid_exists(pid)) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert alive == (how == "free")
+    finally:
+        EngineProcess(pid, 0.0).kill()  # also what the engine itself had started

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from draftmark.sweep import client as module
-from draftmark.sweep.client import Client, Exchange, abort, target_of
+from draftmark.sweep.client import Client, target_of
+from draftmark.sweep.exchange import Exchange, abort
 
 CLOSING = 0.15
 """Seconds after which the servers' sides of all connections are closed too."""
@@ -28,7 +29,7 @@ def exchange_with(handler: Handler, *, times: int = 1, pause: float = 0.0) -> tu
         client = Client(target_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         found = []
         for _ in range(times):
-            found.append(await client.post("/v1/completions", b"{}"))
+            found.append(await client.post("/v1/completions", b"{}", output=4))
             await asyncio.sleep(pause)
         client.close()
         server.close()
@@ -108,7 +109,7 @@ def test_an_exchange_can_be_given_up_from_outside() -> None:
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         client = Client(target_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         watched: list[Exchange] = []
-        task = asyncio.create_task(client.post("/", b"{}", watch=watched.append))
+        task = asyncio.create_task(client.post("/", b"{}", output=4, watch=watched.append))
         await asyncio.sleep(0.05)
         abort(watched[0], "enough")
         found = await task
@@ -122,9 +123,9 @@ def test_an_exchange_can_be_given_up_from_outside() -> None:
 
 def test_a_port_where_nobody_listens() -> None:
     async def run() -> Exchange:
-        return await Client(target_of("http://127.0.0.1:9")).post("/", b"{}")
+        return await Client(target_of("http://127.0.0.1:9")).post("/", b"{}", output=4)
 
-    assert "does not accept connections" in str(asyncio.run(run()).failure)
+    assert "no connection could be opened" in str(asyncio.run(run()).failure)
 
 
 def test_urls() -> None:

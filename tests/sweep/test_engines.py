@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from draftmark.configuration import Configuration
 from draftmark.engines.metrics import Counters, counters
+from draftmark.errors import BadInput
 from draftmark.sample import Sample
 from draftmark.serve import Place, Server, serve
 from draftmark.sweep import Options, Sweep, sweep
@@ -108,11 +109,11 @@ def test_the_embedded_engine(embedded: Server) -> None:
 
 
 def test_a_depth_beyond_the_embedded_engines_pool_is_not_sent(embedded: Server) -> None:
-    result = sweep(embedded.url, (7990,), OPTIONS, sink=lambda point: None)
-    (refused,) = result.refusals
-    assert refused.largest == 8000 - 24
+    largest = 8000 - 24
+    with pytest.raises(BadInput, match=f"the largest that fits is {largest:,}"):
+        sweep(embedded.url, (7990,), OPTIONS, sink=lambda point: None)
     at_the_limit = msgspec.structs.replace(OPTIONS, repeats=1, most_repeats=1, warm_up=0, output=Tokens(24))
-    held = sweep(embedded.url, (refused.largest,), at_the_limit, sink=lambda point: None)
+    held = sweep(embedded.url, (largest,), at_the_limit, sink=lambda point: None)
     assert [point.invalid for point in held.points] == [None]
 
 

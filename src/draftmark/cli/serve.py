@@ -1,7 +1,7 @@
 """`draftmark serve`: start an engine, tell what really happened, and watch over it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -31,6 +31,7 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="The dtype to serve in.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
     pool_tokens: Annotated[str | None, typer.Option(metavar="N", help="An explicit pool, like 200k.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="BYTES", help="The embedded engine's limit, like 2Gi.")] = None,
     chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
     max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
     max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
@@ -65,13 +66,10 @@ def serve(
     from draftmark import serve as supervise
     from draftmark.configuration import Configuration
     from draftmark.errors import BadInput
+    from draftmark.planner import check
 
     if attach is not None:
-        with Screen() as screen, supervise.interruptible(), supervise.attach(attach, progress=screen) as server:
-            screen.rest()
-            serving.show_ready(server, json=json)
-            died = serving.watch(server, screen)
-            serving.raise_death(server, died, supervise.findings(server.log_path, server.configuration), json=json)
+        _attach(attach, store, json=json)
     if model is None:
         raise BadInput("no model given", place="MODEL", remedy="name a folder or a repository id")
     configuration = Configuration(
@@ -84,9 +82,16 @@ def serve(
         chunk=tokens("--chunk", chunk),
         max_running=max_running,
         context=tokens("--max-context", max_context),
-        flags=(*(flags or ()), *(_dummy_weights(engine) if dummy_weights else ())),
+        flags=(
+            *(("--memory", memory) if memory else ()),
+            *(flags or ()),
+            *(_dummy_weights(engine) if dummy_weights else ()),
+        ),
         environment=tuple(_variable(text) for text in env or ()),
     )
+    if memory and engine != "embedded":
+        raise BadInput("only the embedded engine has such a limit", place="--memory", remedy="leave it out")
+    check(configuration)
     names = tuple(name for name in hosts.split(",") if name)
     if names and not launcher:
         _show_commands(configuration, names, python, port, json=json)
@@ -98,6 +103,23 @@ def serve(
     wanted = serving.Wanted(configuration, place, timeout, gpu, names, launcher, detach, json)
     with open_store(store) as opened, Screen() as screen, supervise.interruptible(), serving.farewell(screen):
         serving.serve(opened, screen, wanted)
+
+
+def _attach(name: str, store: Path | None, *, json: bool) -> NoReturn:
+    """Hold an engine that was left running until it ends or is interrupted."""
+    from draftmark import serve as supervise
+
+    with Screen() as screen, supervise.interruptible():
+        server = supervise.attach(name, progress=screen)
+        try:
+            with server:
+                screen.rest()
+                serving.show_ready(server, json=json)
+                died = serving.watch(server, screen)
+                serving.raise_death(server, died, supervise.findings(server.log_path, server.configuration), json=json)
+        finally:
+            if not server.detached:
+                serving.close_run(store, server.record, server.outcome)
 
 
 def _show_commands(

@@ -4,7 +4,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from draftmark.cli.options import show, show_json
 from draftmark.cli.plan import load_draft, where
@@ -12,6 +12,7 @@ from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Adapter
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from draftmark.observation import Phase
     from draftmark.planner import Plan
     from draftmark.serve import Others, Place, Server
+    from draftmark.serve.records import Record
     from draftmark.store import Store
     from draftmark.trial import Outcome, Trial
 
@@ -50,13 +52,13 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
     from draftmark import serve as supervise
 
     configuration = wanted.configuration
-    expected = _predict(configuration, wanted.gpu, screen)
+    expected = _predict(configuration, wanted.gpu, screen, here=wanted.place.launcher.kind == "local")
     prediction = supervise.Prediction()
     if expected is not None:
         plan, _ = expected
         prediction = supervise.Prediction(ledgers=plan.ledgers, pool=plan.pool)
     with (
-        _run(store, configuration, expected) as run,
+        _run(store, wanted, expected) as run,
         _other_hosts(wanted) as (adapter, others),
         supervise.Kept(store, run, configuration, prediction) as kept,
     ):
@@ -76,7 +78,7 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
             _show_trial(failure.trial, kept.findings, json=wanted.json)
             raise
         screen.rest()
-        show_ready(server, json=wanted.json)
+        show_ready(server, json=wanted.json, detached=wanted.detach)
         if wanted.detach:
             server.detach()
             if others is not None:
@@ -129,40 +131,72 @@ def farewell(screen: Screen) -> "Iterator[None]":
 
 
 @contextmanager
-def _run(store: "Store", configuration: "Configuration", expected: "tuple[Plan, Model] | None") -> "Iterator[int]":
-    """A run in the store, closed as it ended; the model and device of its prediction are kept for later ones."""
+def _run(store: "Store", wanted: Wanted, expected: "tuple[Plan, Model] | None") -> "Iterator[int]":
+    """A run in the store, closed as it ended, and left open while an engine that was left running lives.
+
+    The model and device of its prediction are kept for later ones.
+    """
     from draftmark import __version__
     from draftmark.errors import DraftmarkError
+    from draftmark.serve import HungUp
     from draftmark.trial import Environment
 
     plan, model = expected or (None, None)
+    engine = wanted.configuration.engine
     environment = Environment(
         draftmark=__version__,
-        engine=configuration.engine,
-        model=configuration.model,
+        engine=engine,
+        engine_version=__version__ if engine == "embedded" else None,
+        model=wanted.configuration.model,
         device=plan.device.name if plan is not None else None,
     )
     run = store.begin_run("serve", tuple(sys.argv[1:]), environment)
     store.describe_run(run, model=model)
     try:
         yield run
+    except HungUp:
+        raise
     except KeyboardInterrupt:
         store.end_run(run, "interrupted")
         raise
     except DraftmarkError:
         store.end_run(run, "failed")
         raise
-    store.end_run(run, "done")
+    if not wanted.detach:
+        store.end_run(run, "done")
 
 
-def show_ready(server: "Server", *, json: bool) -> None:
+def close_run(path: "Path | None", record: "Record", outcome: "Outcome | None" = None) -> None:
+    """End the run that started an engine which was left running and is gone now, where the store holds it.
+
+    It was stopped unless `outcome` says otherwise.
+    """
+    from draftmark.cli.options import open_store
+    from draftmark.store import default_path
+    from draftmark.trial import Stopped
+    from draftmark.units import Seconds
+
+    if not (path or default_path()).is_file():
+        return
+    now = time.time()
+    with open_store(path) as store:
+        trial = store.trial_at(record.url, now)
+        if trial is None or trial.handle is None or trial.handle.pid != record.pid:
+            return
+        store.set_outcome(trial.id, outcome or Stopped(after=Seconds(now - record.started)))
+        store.end_trial(trial.id)
+        if store.run(trial.run).status is None:
+            store.end_run(trial.run, "done")
+
+
+def show_ready(server: "Server", *, json: bool, detached: bool = False) -> None:
     """What the start made of the memory, and where the server answers."""
     from draftmark.report.serve import ready
 
     if server.outcome is not None:
         _show_trial(server.trial(server.outcome), (), json=json)
     if not json:
-        show(ready(server.record))
+        show(ready(server.record, detached=detached))
 
 
 def _show_trial(kept: "Trial", found: "tuple[Finding, ...]", *, json: bool) -> None:
@@ -194,7 +228,7 @@ def watch(server: "Server", screen: Screen) -> "Outcome":
     return died
 
 
-def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> None:
+def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]", *, json: bool) -> NoReturn:
     """Show why a server died.
 
     Raises:
@@ -208,8 +242,14 @@ def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]",
     )
 
 
-def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) -> "tuple[Plan, Model] | None":
-    """What is to be expected, printed before it is measured; a start does not fail for want of a prediction."""
+def _predict(
+    configuration: "Configuration", gpu: str | None, screen: Screen, *, here: bool
+) -> "tuple[Plan, Model] | None":
+    """What is to be expected, printed before it is measured; other engines may know more than the planner does.
+
+    Raises:
+        BadInput: the embedded engine, started on this machine, cannot do what is asked.
+    """
     from draftmark.checkpoint.load import load_model
     from draftmark.engines import known
     from draftmark.errors import BadInput
@@ -223,6 +263,8 @@ def _predict(configuration: "Configuration", gpu: str | None, screen: Screen) ->
         model = load_model(configuration.model)
         found = plan(model, whole, machine, free=free, draft=load_draft(whole, None, model))
     except BadInput as error:
+        if configuration.engine == "embedded" and here:
+            raise
         screen.say(f"note: no prediction: {error}")
         return None
     screen.say(pools(found.pool, None).plain)

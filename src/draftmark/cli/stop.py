@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from draftmark.cli.options import JsonOption, show, show_json
+from draftmark.cli.options import JsonOption, StoreOption, show, show_json
+from draftmark.cli.serving import close_run
 
 
 def stop(
@@ -13,6 +14,7 @@ def stop(
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the running engines instead.")] = False,
     grace: Annotated[float, typer.Option(min=0, help="Seconds it gets to end in order.")] = 20.0,
+    store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """End an engine that `draftmark serve` left running: its processes, its container, or its remote process."""
@@ -28,6 +30,7 @@ def stop(
             show(running(found) if found else "No engine that Draftmark started is running.")
         return
     record = serve.stop(which, grace)
+    close_run(store, record)
     if json:
         show_json(record)
     else:

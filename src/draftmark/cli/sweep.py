@@ -1,21 +1,15 @@
 """`draftmark sweep`: measure a running server at each depth."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from draftmark.diagnose import Diagnosis
-    from draftmark.sample import Point
-    from draftmark.store import Store
-    from draftmark.sweep import Event, Options, Sweep
+from draftmark.cli.options import JsonOption, StoreOption, open_store
+from draftmark.cli.resuming import inherited, require_same_server
+from draftmark.cli.sweeping import Wanted, run
+from draftmark.errors import BadInput
 
 _MEASURE = "Measuring"
 _PROMPTS = "Prompts"
@@ -23,7 +17,15 @@ _SERVER = "Server"
 
 
 def sweep(
-    url: Annotated[str, typer.Option(help="The server, as in http://127.0.0.1:8000.", rich_help_panel=_SERVER)],
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="The server, as in http://127.0.0.1:8000. [required, save with --resume]",
+            rich_help_panel=_SERVER,
+            show_default=False,
+        ),
+    ] = None,
     depths: Annotated[str, typer.Option(help="Prompt tokens, increasing.", metavar="1k,2k,4k")] = "1k,2k,4k,8k",
     output: Annotated[str, typer.Option(help="Tokens of output a request.", metavar="TOKENS")] = "32",
     concurrency: Annotated[str, typer.Option(help="Requests at once; several are swept in turn.")] = "1",
@@ -36,9 +38,19 @@ def sweep(
         typer.Option(help="cold: every prompt is new. warm: one prompt grows, and its prefix is reused."),
     ] = "cold",
     repeats: Annotated[int, typer.Option(min=1, help="Least repeats a depth.", rich_help_panel=_MEASURE)] = 3,
-    max_repeats: Annotated[int, typer.Option(min=1, help="Most repeats a depth.", rich_help_panel=_MEASURE)] = 10,
+    max_repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Most repeats a depth: 10, or --repeats if more.", rich_help_panel=_MEASURE, show_default=False
+        ),
+    ] = None,
     precision: Annotated[
-        float, typer.Option(min=0.0, help="Repeat until the step time is known so well.", rich_help_panel=_MEASURE)
+        float,
+        typer.Option(
+            min=0.0,
+            help="Repeat until the step time's interval is within this share of it.",
+            rich_help_panel=_MEASURE,
+        ),
     ] = 0.02,
     point_time: Annotated[
         float, typer.Option(help="Seconds after which a depth is not repeated again.", rich_help_panel=_MEASURE)
@@ -84,17 +96,30 @@ def sweep(
         ),
     ] = None,
     resume: Annotated[
-        int | None, typer.Option(help="Go on with this run: what it finished is not measured again.", metavar="RUN")
+        int | None,
+        typer.Option(
+            help="Go on with this run, with its server, depths and options unless given anew; what it finished is not"
+            " measured again.",
+            metavar="RUN",
+        ),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure a running server at each depth: TTFT, prefill and decode speed, short depths first."""
+    if resume is not None and context.default_map is None:
+        _again(context, store, resume)
+        return
+    if url is None:
+        raise BadInput("no server is named", place="--url", remedy="write it as in --url http://127.0.0.1:8000")
+    if resume is not None and context.default_map is not None:
+        require_same_server(resume, context.default_map["url"], url)
     from draftmark.sweep import Options
+    from draftmark.sweep.given import check_depths, check_options
     from draftmark.units import Tokens
 
     options = Options(
-        output=Tokens(_tokens(output, "--output")[0]),
+        output=Tokens(_one(_tokens(output, "--output"), "--output")),
         concurrency=_numbers(concurrency, "--concurrency"),
         rates=_rates(rate) if rate is not None else (),
         requests=requests,
@@ -107,7 +132,7 @@ def sweep(
         seed=seed,
         warm_up=warm_up,
         repeats=repeats,
-        most_repeats=max(max_repeats, repeats),
+        most_repeats=max(10, repeats) if max_repeats is None else max_repeats,
         precision=precision,
         point_seconds=point_time,
         first_patience=timeout,
@@ -116,133 +141,35 @@ def sweep(
         api_key=api_key,
         insecure=insecure,
     )
+    asked = _tokens(depths, "--depths")
+    check_depths(asked)
+    check_options(options)
+    if log is not None and not log.is_file():
+        raise BadInput("there is no such file", place=f"--log {log}", remedy="name the file the engine logs to")
     with open_store(store) as opened:
-        _run(opened, url, _tokens(depths, "--depths"), options, log=log, resume=resume, json=json)
-
-
-def _run(
-    store: "Store",
-    url: str,
-    depths: tuple[int, ...],
-    options: "Options",
-    *,
-    log: Path | None,
-    resume: int | None,
-    json: bool,
-) -> None:
-    """Sweep into the store; whatever ends it, what was measured is kept and shown."""
-    from draftmark.errors import EngineFailed
-    from draftmark.sweep.session import Session, run_sweep, why_lost
-
-    session = Session(store=store, arguments=tuple(sys.argv[1:]), resume=resume)
-    try:
-        with _progress(shown=not json) as progress:
-            result = run_sweep(url, depths, options, session=session, on_event=progress)
-    except KeyboardInterrupt:
-        if session.run is not None:
-            print(f"interrupted: finished points are kept; go on with --resume {session.run}", file=sys.stderr)
-        raise
-    diagnosis = None
-    if result.stopped is not None and session.run is not None:
-        engine = session.engine
-        if log is None and engine is not None and engine.log is not None:
-            log = Path(engine.log)
-        diagnosis = why_lost(log, engine.configuration if engine else None) if log else None
-        if diagnosis is not None:
-            store.add_findings(session.run, diagnosis.findings, trial=session.trial)
-    _show(result, diagnosis, run=session.run, json=json)
-    if result.stopped is not None:
-        raise EngineFailed(
-            f"the sweep stopped: {result.stopped}",
-            place=url,
-            remedy=f"finished points are kept; go on with --resume {session.run}",
+        run(
+            opened,
+            Wanted(url=url, depths=asked, options=options, log=log, resume=resume, store=store, json=json),
         )
 
 
-def _show(result: "Sweep", diagnosis: "Diagnosis | None", *, run: int | None, json: bool) -> None:
-    if json:
-        from draftmark.physics.figures import figures
-
-        rows = [{"point": point, "figures": figures(point)} for point in result.points]
-        show_json(
-            {
-                "run": run,
-                "server": result.state,
-                "dialect": result.dialect,
-                "seed": result.seed,
-                "overhead": result.overhead,
-                "points": rows,
-                "refusals": result.refusals,
-                "stopped": result.stopped,
-                "diagnosis": diagnosis,
-            }
-        )
-        return
-    from draftmark.report.sweep import sweep as table
-
-    show(table(result))
-    if diagnosis is not None:
-        from draftmark.report.diagnose import diagnosis as findings
-
-        show(findings(diagnosis))
-    show(f"Run {run} is kept; `draftmark explain` says why decode costs what it costs.")
+def _again(context: typer.Context, store: Path | None, resume: int) -> None:
+    """The command once more, over what the run was begun with in the place of the defaults."""
+    with open_store(store) as opened:
+        before = inherited(context, opened, resume)
+    name = context.info_name or "sweep"
+    arguments = sys.argv[sys.argv.index(name) + 1 :]
+    with context.command.make_context(name, arguments, parent=context.parent, default_map=before) as again:
+        again.command.invoke(again)
 
 
-@contextmanager
-def _progress(*, shown: bool) -> "Iterator[Callable[[Event], None]]":
-    """Where events go: to a growing table or lines on standard error, or nowhere."""
-    if not shown:
-        yield lambda _: None
-        return
-    progress = _Progress()
-    try:
-        yield progress
-    finally:
-        progress.close()
-
-
-class _Progress:
-    """The table as it grows on a terminal; a line a step on standard error elsewhere.
-
-    Drawn between batches alone: drawing while streams are open would delay their stamps.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(stderr=True, highlight=False)
-        self._points: dict[tuple[object, ...], Point] = {}
-        self._line = ""
-        self._live = Live(console=self._console, transient=True, refresh_per_second=4, auto_refresh=False)
-        if self._console.is_terminal:
-            self._live.start()
-
-    def __call__(self, event: "Event") -> None:
-        from draftmark.report import sweep as report
-        from draftmark.sweep import Kept, Sending
-
-        if isinstance(event, Kept):
-            point = event.point
-            self._points[point.concurrency, point.rate, point.asked] = point
-        elif isinstance(event, Sending):
-            self._line = report.sending(event)
-        else:
-            self._console.print(report.started(event))
-        if self._console.is_terminal:
-            from rich.console import Group
-
-            self._live.update(Group(report.points(tuple(self._points.values())), self._line), refresh=True)
-        elif isinstance(event, Sending):
-            self._console.print(self._line)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self._live.stop()
+def _one(numbers: tuple[int, ...], flag: str) -> int:
+    if len(numbers) != 1:
+        raise BadInput("several are given", place=flag, remedy="give one; only depths and loads are swept")
+    return numbers[0]
 
 
 def _tokens(text: str, flag: str) -> tuple[int, ...]:
-    from draftmark.errors import BadInput
     from draftmark.units import parse_tokens
 
     try:
@@ -252,8 +179,6 @@ def _tokens(text: str, flag: str) -> tuple[int, ...]:
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    from draftmark.errors import BadInput
-
     try:
         rates = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -264,8 +189,6 @@ def _rates(text: str) -> tuple[float, ...]:
 
 
 def _numbers(text: str, flag: str) -> tuple[int, ...]:
-    from draftmark.errors import BadInput
-
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise BadInput(f"{text!r} is not a list of whole numbers above 0", place=flag, remedy="write 1 or 1,4,16")

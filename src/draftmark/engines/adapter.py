@@ -11,7 +11,7 @@ from draftmark.observation import Observation, Phase, ServerState
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine's HTTP interface can do."""
+    """What an engine can do, by its HTTP interface and its command line."""
 
     token_ids: bool
     ignore_eos: bool
@@ -21,6 +21,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the endpoint that empties the prefix cache."""
     dummy_weights: tuple[str, ...] = ()
     """Flags that start it with made-up weights; none where it cannot."""
+    bad_input_exit: int | None = None
+    """Exit code by which it says that what it was given cannot be used; None where it has none."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

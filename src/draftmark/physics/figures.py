@@ -6,14 +6,15 @@ from statistics import fmean, median
 
 import msgspec
 
-from draftmark.physics.statistics import Median, median_of, tail
+from draftmark.physics.statistics import Median, inverse, median_of, ratio, tail
 from draftmark.sample import Point, Sample
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A point's medians with intervals; None where the samples cannot tell. Seconds, tokens a second, tokens.
 
-    Requests that were sent together share the server and are not independent: their mean is one value.
+    Requests that were sent together share the server and are not independent: their mean is one value. Rates are of
+    the median times, and tokens a step are the median step over the median time a token, so that all three agree.
     """
 
     prompt_tokens: int | None
@@ -43,18 +44,18 @@ def figures(point: Point) -> Figures:
     filled = [prefilled for batch in batches if (prefilled := _prefilled(batch, point.measured))]
     waits = [wait for batch in filled for sample in batch if (wait := sample.ttft_due) is not None]
     gaps = [after.at - before.at for sample in point.measured for before, after in pairwise(sample.arrivals)]
-
+    step_time, token_time = _over(batches, "step_time"), _over(batches, "token_time")
     return Figures(
         prompt_tokens=point.prompt_tokens,
         ttft=_over(filled, "ttft"),
         ttft_due=_over(filled, "ttft_due"),
         ttft_p90=tail(waits, 0.9),
         ttft_p99=tail(waits, 0.99),
-        prefill_rate=_over(filled, "prefill_rate"),
-        decode_rate=_over(batches, "decode_rate"),
+        prefill_rate=inverse(_over(filled, "prefill_time")),
+        decode_rate=inverse(token_time),
         decode_time=_over(batches, "decode_time"),
-        step_time=_over(batches, "step_time"),
-        tokens_a_step=_over(batches, "tokens_a_step"),
+        step_time=step_time,
+        tokens_a_step=ratio(step_time, token_time, _over(batches, "tokens_a_step")),
         total_rate=median_of([rate for batch in batches if (rate := window_rate(batch)) is not None]),
         gap_median=median(gaps) if gaps else None,
         gap_p99=tail(gaps, 0.99),
@@ -124,6 +125,6 @@ def _rate_bounds(point: Point) -> tuple[float, float] | None:
 def _tokens_bounds(sample: Sample, output: int) -> tuple[int, int] | None:
     """Fewest and most tokens after the first chunk; without any usage, no more came than were asked for."""
     if sample.completion_tokens is None and sample.arrivals and output:
-        most = max(output - 1, 0)
-        return min(len(sample.arrivals) - 1, most), most
+        most = max(output - sample.at_first, 0)
+        return min(len(sample.arrivals) - sample.at_first, most), most
     return sample.decode_tokens_bounds

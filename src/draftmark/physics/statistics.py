@@ -13,13 +13,16 @@ FEWEST_FOR_ORDER: Final = 6
 
 
 class Median(msgspec.Struct, frozen=True, kw_only=True):
-    """A median of `count` values and its 95 % interval; `low` and `high` are None where one value cannot say."""
+    """A median of `count` values and its interval; `low` and `high` are None where one value cannot say.
+
+    The interval holds the true median with 95 %, save by the method "range": least to greatest, 1 - 2^(1 - count).
+    """
 
     value: float
     low: float | None
     high: float | None
     count: int
-    method: Literal["one value", "student", "order"]
+    method: Literal["one value", "log student", "range", "order"]
 
     @property
     def half_width(self) -> float | None:
@@ -34,7 +37,8 @@ def median_of(values: Sequence[float]) -> Median | None:
 
     From six values on the interval lies between two of the values themselves (binomial order statistics, no shape
     assumed: Conover, Practical Nonparametric Statistics, 3.2). Below that no such interval exists at 95 %, and
-    Student's t about the mean stands in, which takes the values to be roughly normal.
+    Student's t about the mean of the logarithms stands in: it takes the values to be roughly log-normal, as times and
+    rates with relative noise are, and never reaches below zero. Values that have no logarithm leave their range.
     """
     if not values:
         return None
@@ -42,14 +46,52 @@ def median_of(values: Sequence[float]) -> Median | None:
     if count == 1:
         return Median(value=middle, low=None, high=None, count=1, method="one value")
     if count < FEWEST_FOR_ORDER:
-        half = student_quantile(count - 1) * stdev(values) / math.sqrt(count)
-        mean = fmean(values)
-        return Median(
-            value=middle, low=min(mean - half, middle), high=max(mean + half, middle), count=count, method="student"
-        )
+        if min(values) <= 0:
+            return Median(value=middle, low=min(values), high=max(values), count=count, method="range")
+        logarithms = [math.log(value) for value in values]
+        half = student_quantile(count - 1) * stdev(logarithms) / math.sqrt(count)
+        low, high = _exp(fmean(logarithms) - half), _exp(fmean(logarithms) + half)
+        return Median(value=middle, low=min(low, middle), high=max(high, middle), count=count, method="log student")
     rank = order_rank(count)
     ordered = sorted(values)
     return Median(value=middle, low=ordered[rank], high=ordered[count - 1 - rank], count=count, method="order")
+
+
+def _exp(power: float) -> float:
+    """e to the power, capped where no float is as large: two values can be so far apart."""
+    return math.exp(min(power, 700.0))
+
+
+def inverse(estimate: Median | None) -> Median | None:
+    """The rate to a time, or the time to a rate: 1 / median, the ends of the interval changing places.
+
+    The median of rates would be another number for an even count.
+    """
+    if estimate is None or estimate.value <= 0:
+        return None
+    return Median(
+        value=1 / estimate.value,
+        low=None if estimate.high is None else 1 / estimate.high,
+        high=1 / estimate.low if estimate.low else None,
+        count=estimate.count,
+        method=estimate.method,
+    )
+
+
+def ratio(above: Median | None, below: Median | None, estimate: Median | None) -> Median | None:
+    """`estimate` with the quotient of two medians as its value, so that three numbers beside each other agree.
+
+    The median of quotients is another number than the quotient of medians.
+    """
+    if above is None or below is None or estimate is None or below.value <= 0:
+        return estimate
+    value = above.value / below.value
+    return msgspec.structs.replace(
+        estimate,
+        value=value,
+        low=None if estimate.low is None else min(estimate.low, value),
+        high=None if estimate.high is None else max(estimate.high, value),
+    )
 
 
 def order_rank(count: int) -> int:

@@ -103,8 +103,10 @@ def _out_of_memory(ended: OutOfMemory) -> Text:
     return Text(f"out of memory in phase {ended.phase}: {known or ended.message}", style="bold red")
 
 
-def ready(record: Record) -> Text:
+def ready(record: Record, *, detached: bool = False) -> Text:
     """Where a server answers, and how it is ended."""
+    if detached:
+        return Text(f"{record.url}  (left running; `draftmark stop {record.name}` ends it)")
     return Text(f"{record.url}  (Ctrl-C ends it; left running, `draftmark stop {record.name}` does)")
 
 

@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from draftmark.errors import one_line
 from draftmark.observation import ServerState
 from draftmark.physics.figures import Figures, figures
 from draftmark.physics.statistics import Median
 from draftmark.report.quantities import UNKNOWN, count, duration, per_second, share
+from draftmark.report.rows import Row, Rows
 from draftmark.sample import Point
-from draftmark.sweep import Sending, Started, Sweep
+from draftmark.sweep import Asking, Sending, Started, Sweep
 from draftmark.sweep.fit import Refusal
 
 SMALLEST: Final = 0.0005
@@ -28,19 +29,18 @@ def sweep(result: Sweep) -> RenderableType:
 def points(measured: Sequence[Point], refusals: Sequence[Refusal] = ()) -> RenderableType:
     """One row a point; what limits or invalidates it, and depths that were not sent, in words under the table."""
     columns = _columns(measured)
-    table = Table()
-    for name in (*columns, "note"):
-        table.add_column(name, justify="left" if name == "note" else "right", no_wrap=True)
     notes: dict[str, int] = {}
+    rows = []
     for point in measured:
         marks = [f"({notes.setdefault(flag, len(notes) + 1)})" for flag in point.flags]
         if point.invalid is not None:
             marks.insert(0, f"invalid ({notes.setdefault(point.invalid, len(notes) + 1)})")
         shown = figures(point)
-        cells = [cell(point, shown) for cell in columns.values()]
-        table.add_row(*cells, " ".join(marks), style=_style(point))
+        cells = (*(cell(point, shown) for cell in columns.values()), " ".join(marks))
+        rows.append(Row(cells=cells, style=_style(point)))
     lines = [f"({number}) {note}" for note, number in notes.items()] + [_refusal(refused) for refused in refusals]
-    return Group(*([table] if measured else []), *(Text(line) for line in lines))
+    table = [Rows((*columns, "note"), rows)] if measured else []
+    return Group(*table, *(Text(line) for line in lines))
 
 
 _Cell = Callable[[Point, Figures], str]
@@ -109,8 +109,8 @@ def started(event: Started) -> RenderableType:
     dialect = event.dialect
     how = "token ids" if event.sends_ids else "text"
     return Text(
-        f"{server(event.state)}\n{dialect.model} over {dialect.route}; prompts are {how} counted by {event.counter};"
-        f" output counted by {dialect.counted_by}; seed {event.seed}"
+        f"{server(event.state)}\n{one_line(dialect.model)} over {dialect.route};"
+        f" prompts are {how} counted by {event.counter}; output counted by {dialect.counted_by}; seed {event.seed}"
     )
 
 
@@ -125,6 +125,11 @@ def server(state: ServerState) -> str:
         parts.append(f"speculation with {state.draft_tokens} draft tokens")
     parts.append(f"pool {state.pool_tokens:,} tokens" if state.pool_tokens is not None else "pool not stated")
     return ", ".join(parts)
+
+
+def asking(event: Asking) -> str:
+    """What is waited for before anything is measured."""
+    return f"Asking {event.what}; giving up after {duration(event.seconds)}"
 
 
 def sending(event: Sending) -> str:

@@ -114,7 +114,8 @@ def rate_error(sample: Sample, truth: Truth) -> float | None:
     """Share by which the measured decode rate is off that of the server's sends; None where it cannot be counted."""
     if sample.decode_rate is None:
         return None
-    (first_at, first), (last_at, last) = truth.sends[0], truth.sends[-1]
+    first_at, (last_at, last) = truth.sends[0][0], truth.sends[-1]
+    first = max(tokens for at, tokens in truth.sends if at == first_at)
     true = (last - first) / (last_at - first_at)
     return abs(sample.decode_rate / true - 1)
 
@@ -168,7 +169,7 @@ async def _flood(url: str, *, output: int, seconds: float) -> tuple[float, float
 
     async def one() -> None:
         while time.monotonic() < end:
-            exchange = await client.post("/v1/completions", body)
+            exchange = await client.post("/v1/completions", body, output=output)
             counts[0] += 1
             counts[1] += len(read(exchange.pieces, exchange.sent).arrivals)
 

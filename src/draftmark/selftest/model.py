@@ -36,6 +36,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape = "plain"
     pace: Pace = Pace()
     context: int = 300_000
+    reports_context: bool = True
     pool: int = 1_000_000
     max_running: int = 256
     token_ids: bool = True

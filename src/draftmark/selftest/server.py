@@ -87,7 +87,8 @@ class Connection(asyncio.Protocol):
         pretence = self.pretence
         setup = pretence.setup
         if path == "/v1/models":
-            self.reply({"data": [{"id": MODEL, "object": "model", "max_model_len": setup.context}]})
+            length = setup.context if setup.reports_context else None
+            self.reply({"data": [{"id": MODEL, "object": "model", "max_model_len": length}]})
         elif path == "/health":
             self.reply({})
         elif path == "/truth":

@@ -10,7 +10,7 @@ from draftmark.serve.launcher import parse as parse_launcher
 from draftmark.serve.place import Place
 from draftmark.serve.server import Prediction, Server
 from draftmark.serve.signals import HungUp, interruptible
-from draftmark.serve.start import PATIENCE, StartFailed, serve
+from draftmark.serve.start import PATIENCE, StartFailed, StartRefused, serve
 
 __all__ = [
     "PATIENCE",
@@ -28,6 +28,7 @@ __all__ = [
     "Prediction",
     "Server",
     "StartFailed",
+    "StartRefused",
     "Started",
     "attach",
     "findings",

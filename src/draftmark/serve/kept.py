@@ -10,7 +10,7 @@ from draftmark.finding import Finding
 from draftmark.serve import autopsy
 from draftmark.serve.events import Event, Progress, Started, ignore
 from draftmark.serve.server import Prediction, Server
-from draftmark.serve.start import StartFailed
+from draftmark.serve.start import StartFailed, StartRefused
 from draftmark.store import Handle, Store
 from draftmark.trial import Crashed, Environment, Outcome, OutOfMemory, TimedOut, Trial
 
@@ -41,6 +41,7 @@ class Kept:
 
         Raises:
             StartFailed: it did not become ready; that is kept too.
+            StartRefused: the engine cannot use what it was given; kept too.
         """
 
         def tell(event: Event) -> None:
@@ -51,7 +52,7 @@ class Kept:
 
         try:
             self._server = starting(tell)
-        except StartFailed as error:
+        except (StartFailed, StartRefused) as error:
             self._keep(error.trial)
             raise
         finally:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 from draftmark.errors import BadInput
 
 _POLL: Final = 0.1
+_BOUND: Final = Path(__file__).with_name("bound.py")
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +84,21 @@ class EngineProcess:
         return True
 
 
-def start(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...], log: Path) -> EngineProcess:
+def start(
+    argv: tuple[str, ...], environment: tuple[tuple[str, str], ...], log: Path, *, bound: bool = False
+) -> EngineProcess:
     """Start a command in a session of its own, standard output and error in `log`.
+
+    With `bound` it is killed when this process ends, however it ends (on Linux; only its first process).
 
     Raises:
         BadInput: the program cannot be run.
     """
+    words = (sys.executable, "-I", "-S", str(_BOUND), str(os.getpid()), *argv) if bound else argv
     with log.open("ab") as output:
         try:
             child = subprocess.Popen(
-                argv,
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

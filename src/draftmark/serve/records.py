@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import platformdirs
 
 from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
 from draftmark.serve.launcher import Launcher
 from draftmark.serve.process import is_running
 
@@ -39,13 +41,40 @@ def folder() -> Path:
     return platformdirs.user_state_path("draftmark") / "servers"
 
 
+def made_folder() -> Path:
+    """The folder, there to be written to.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
+    with _writing():
+        folder().mkdir(parents=True, exist_ok=True)
+    return folder()
+
+
 def save(record: Record) -> None:
-    """Write or replace a record, whole or not at all."""
-    folder().mkdir(parents=True, exist_ok=True)
-    path = _path(record.name)
+    """Write or replace a record, whole or not at all.
+
+    Raises:
+        BadInput: it cannot be written, as on a full disk.
+    """
+    path = made_folder() / _path(record.name).name
     fresh = path.with_suffix(".new")
-    fresh.write_bytes(msgspec.json.encode(record))
-    fresh.replace(path)
+    with _writing():
+        fresh.write_bytes(msgspec.json.encode(record))
+        fresh.replace(path)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(
+            f"the record of a running engine cannot be written ({error.strerror})",
+            place=str(folder()),
+            remedy="free the disk, or let XDG_STATE_HOME name a folder that can be written",
+        ) from error
 
 
 def forget(record: Record) -> None:

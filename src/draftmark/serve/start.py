@@ -1,5 +1,6 @@
 """Start an engine and wait until it is ready, or until it is clear why it is not."""
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,8 @@ PATIENCE: Final[Mapping[Phase, float]] = {
 
 _ENVIRONMENT: Final = (("PYTHONFAULTHANDLER", "1"), ("PYTHONUNBUFFERED", "1"))
 """A crash leaves its stack in the log, and lines reach the log when they are printed."""
+_PREFIX: Final = re.compile(r"^.*?\bdraftmark\.embedded: (?:error: )?")
+"""What the embedded engine's log and its command line put before a message."""
 _POLL: Final = 0.1
 _ASK: Final = 0.5
 """Seconds between two questions whether it is ready."""
@@ -53,6 +56,14 @@ class StartFailed(EngineFailed):
         super().__init__(_cause(trial.outcome), place=log, remedy=f"`draftmark diagnose {log}` says what to change")
 
 
+class StartRefused(BadInput):
+    """The engine itself said by its exit code that what it was given cannot be used; `trial` as for `StartFailed`."""
+
+    def __init__(self, trial: Trial, said: str) -> None:
+        self.trial = trial
+        super().__init__(_PREFIX.sub("", said), place="the engine", remedy=f"its log is {trial.log}")
+
+
 def serve(
     configuration: Configuration,
     *,
@@ -61,6 +72,7 @@ def serve(
     patience: Mapping[Phase, float] = PATIENCE,
     prediction: Prediction | None = None,
     progress: Progress = ignore,
+    bound: bool = False,
 ) -> Server:
     """Start an engine under supervision and wait until it answers and its pool is known.
 
@@ -74,9 +86,11 @@ def serve(
         patience: seconds that it may stay in each phase.
         prediction: what is expected; kept with the trial.
         progress: told of every step.
+        bound: the engine is killed when this process ends, even by a kill (on Linux); else it lives on.
 
     Raises:
         BadInput: engine not installed, no such model, port in use, no place for the log.
+        StartRefused: the engine says that it cannot use what it was given.
         StartFailed: it did not become ready; its trial says why.
     """
     adapter = adapter or known.adapter(configuration.engine)
@@ -84,7 +98,7 @@ def serve(
     for text in (preflight.version_note(adapter.name, settled.version, adapter.tested), *preflight.taken_notes()):
         if text is not None:
             progress(Note(text=text))
-    server = _start(configuration, adapter, settled, prediction or Prediction(), progress)
+    server = _start(configuration, adapter, settled, prediction or Prediction(), progress, bound=bound)
     try:
         outcome = _until_ready(server, patience)
     except HungUp:
@@ -95,22 +109,30 @@ def serve(
         raise
     if not isinstance(outcome, Ready):
         server.stop()
+        refusal = adapter.capabilities.bad_input_exit
+        if isinstance(outcome, Crashed) and refusal is not None and outcome.exit_code == refusal:
+            raise StartRefused(server.trial(outcome), outcome.message)
         raise StartFailed(server.trial(outcome))
     server.outcome = outcome
     return server
 
 
 def _start(
-    configuration: Configuration, adapter: Adapter, settled: Settled, prediction: Prediction, progress: Progress
+    configuration: Configuration,
+    adapter: Adapter,
+    settled: Settled,
+    prediction: Prediction,
+    progress: Progress,
+    *,
+    bound: bool,
 ) -> Server:
     log = new_log(settled.logs, configuration.engine, settled.port)
     name = records.new_name(configuration.engine, settled.port)
-    id_file = records.folder() / f"{name}.cid"
-    id_file.parent.mkdir(parents=True, exist_ok=True)
+    id_file = records.made_folder() / f"{name}.cid"
     bare = adapter.command(configuration, python=settled.python, host=settled.host, port=settled.port)
     bare = Command(argv=bare.argv, environment=(*_ENVIRONMENT, *bare.environment))
     command = settled.launcher.wrap(bare, settled.port, id_file)
-    process = start(command.argv, command.environment, log)
+    process = start(command.argv, command.environment, log, bound=bound)
     record = Record(
         name=name,
         pid=process.pid,

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from draftmark.sweep.exchange import LONGEST_LINE, Bounds, Exchange
+
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
 """Connections that were idle for longer are not used again: servers close them after some seconds (uvicorn: 5), and a
@@ -39,6 +41,8 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
         ValueError: it is no such URL.
     """
     parts = urlsplit(url)
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"{url!r} has characters that a URL must write as %xx, or a host as xn--")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{url!r} is not an http or https URL")
     tls = parts.scheme == "https"
@@ -53,25 +57,6 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
     )
 
 
-class Exchange:
-    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end."""
-
-    __slots__ = ("ended", "failure", "finished", "last", "pieces", "sent", "status")
-
-    def __init__(self, finished: asyncio.Future[None]) -> None:
-        self.finished = finished
-        self.sent = self.last = 0.0
-        self.status: int | None = None
-        self.pieces: list[tuple[float, bytes]] = []
-        self.ended: float | None = None
-        self.failure: str | None = None
-
-    @property
-    def body(self) -> bytes:
-        """All of the answer's body."""
-        return b"".join(piece for _, piece in self.pieces)
-
-
 class Connection(asyncio.Protocol):
     """One kept-alive connection with one exchange at a time."""
 
@@ -82,6 +67,7 @@ class Connection(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.reusable = True
         self.framed = False
+        self.head = 0
         self.idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,10 +83,15 @@ class Connection(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as problem:
             self.fail(f"the answer is not HTTP: {problem}")
+        if self.exchange is not None and self.exchange.status is None:
+            self.head += len(data)
+            if self.head > LONGEST_LINE:
+                self.fail(f"the head of the answer does not end: {self.head:,} bytes came")
 
     def on_message_begin(self) -> None:
         """Called by the parser: an answer nobody asked for makes the connection useless."""
         self.framed = False
+        self.head = 0
         if self.exchange is None:
             self.reusable = False
 
@@ -113,13 +104,13 @@ class Connection(asyncio.Protocol):
         """Called by the parser."""
         if self.exchange is not None:
             self.exchange.status = self.parser.get_status_code()
-            self.exchange.last = self.now
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
         if self.exchange is not None:
-            self.exchange.pieces.append((self.now, body))
-            self.exchange.last = self.now
+            excess = self.exchange.add(self.now, body)
+            if excess is not None:
+                self.fail(excess)
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
@@ -175,16 +166,20 @@ class Client:
         missing = count - len(self._idle)
         self._idle += await asyncio.gather(*(self._open() for _ in range(missing)))
 
-    async def post(self, path: str, body: bytes, *, watch: Callable[[Exchange], None] | None = None) -> Exchange:
-        """Send one request and wait for the end of its answer; `watch` is given the exchange before it is sent.
+    async def post(
+        self, path: str, body: bytes, *, output: int, watch: Callable[[Exchange], None] | None = None
+    ) -> Exchange:
+        """Send one request for `output` tokens and wait for the end of its answer; `watch` is given the exchange before
+        it is sent.
 
         Never raises for what the server does: that is in the exchange.
         """
-        connection = await self._take()
-        exchange = Exchange(asyncio.get_running_loop().create_future())
-        if connection is None:
+        exchange = Exchange(asyncio.get_running_loop().create_future(), Bounds.of(output))
+        try:
+            connection = await self._take()
+        except OSError as problem:
             exchange.sent = exchange.ended = time.monotonic()
-            exchange.failure = "the server does not accept connections"
+            exchange.failure = f"no connection could be opened ({problem or 'no answer'})"
             return exchange
         head = (
             f"POST {self.target.path}{path} HTTP/1.1\r\n{self._headers}\r\n"
@@ -227,14 +222,11 @@ class Client:
                 connection.transport.close()
         self._idle = kept
 
-    async def _take(self) -> Connection | None:
+    async def _take(self) -> Connection:
         self._drop_stale()
         if self._idle:
             return self._idle.pop()
-        try:
-            return await self._open()
-        except (OSError, TimeoutError):
-            return None
+        return await self._open()
 
     async def _open(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -252,11 +244,3 @@ def tls_context(target: Target) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def abort(exchange: Exchange, why: str) -> None:
-    """Give up on an exchange from outside: its `post` returns at once with this failure."""
-    if not exchange.finished.done():
-        exchange.failure = why
-        exchange.ended = time.monotonic()
-        exchange.finished.set_result(None)

@@ -18,6 +18,8 @@ from draftmark.errors import BadInput
 
 Content = Literal["code", "prose"]
 
+LARGEST_TEXT: Final = 2**28
+"""Bytes of a file of text: enough for fifty million tokens."""
 _SKIPPED: Final = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "encodings", "pydoc_data"}
 _DOCSTRING: Final = re.compile(r'"""(.{200,}?)"""', re.DOTALL)
 
@@ -91,6 +93,10 @@ def file_corpus(paths: tuple[Path, ...], *, characters: int) -> Corpus:
     parts = []
     for path in paths:
         try:
+            if not path.is_file():
+                raise OSError("it is no file" if path.exists() else "there is no such file")
+            if path.stat().st_size > LARGEST_TEXT:
+                raise OSError(f"it has more than {LARGEST_TEXT:,} bytes")
             parts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as problem:
             raise BadInput(f"cannot be read as text ({problem})", place=str(path), remedy="name a UTF-8 file") from None

@@ -4,10 +4,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from draftmark.errors import BadInput, EngineFailed
+from draftmark.errors import BadInput, EngineFailed, one_line
 from draftmark.sample import CountSource
-from draftmark.sweep.client import Client, Exchange
-from draftmark.sweep.events import Stream, read
+from draftmark.sweep.client import Client
+from draftmark.sweep.events import Stream, read, said_by
+from draftmark.sweep.exchange import Exchange
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.watch import post_watched
 
@@ -60,15 +61,16 @@ async def negotiate(client: Client, dialect: Dialect, *, place: str, patience: f
     prompt = Prompt(ids=None, text=PROBE_TEXT)
     for _ in range(len(_OPTIONAL) + 1):
         body = dialect.body(prompt, output=PROBE_TOKENS, seed=0)
-        exchange = await post_watched(client, dialect.route, body, patience=patience)
+        exchange = await post_watched(client, dialect.route, body, output=PROBE_TOKENS, patience=patience)
         if exchange.status in {400, 422} and dialect.extras:
             dialect = msgspec.structs.replace(dialect, extras=_fewer(dialect.extras, exchange))
             continue
-        _refuse(exchange, dialect, place)
-        stream = read(exchange.pieces, exchange.sent)
-        if stream.error or not stream.arrivals:
+        stream = read(exchange.pieces if exchange.status == 200 else (), exchange.sent)
+        if stream.said is None:
+            _refuse(exchange, dialect, place)
+        if stream.said or stream.error or not stream.arrivals:
             raise EngineFailed(
-                stream.error or "the server streamed no output to a request for a few tokens",
+                stream.said or stream.error or "the server streamed no output to a request for a few tokens",
                 place=place + dialect.route,
                 remedy="check that the model is loaded and that this is an OpenAI-compatible server",
             )
@@ -114,24 +116,6 @@ def _refuse(exchange: Exchange, dialect: Dialect, place: str) -> None:
         raise BadInput(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
 
 
-class _Problem(msgspec.Struct):
-    message: str | None = None
-
-
-class _Refusal(msgspec.Struct):
-    """OpenAI nests the message, vLLM before 0.10 and SGLang do not, FastAPI calls it detail."""
-
-    error: _Problem | str | None = None
-    message: str | None = None
-    detail: msgspec.Raw | None = None
-
-
 def message(exchange: Exchange) -> str:
     """What the server says is wrong, on one line."""
-    try:
-        refusal = msgspec.json.decode(exchange.body, type=_Refusal)
-    except msgspec.MsgspecError:
-        return " ".join(exchange.body[:300].decode(errors="replace").split())
-    nested = refusal.error.message if isinstance(refusal.error, _Problem) else refusal.error
-    detail = bytes(refusal.detail).decode(errors="replace") if refusal.detail is not None else None
-    return " ".join((nested or refusal.message or detail or "no reason given").split())[:400]
+    return said_by(exchange.body) or one_line(exchange.body[:2000].decode(errors="replace")) or "no reason given"

@@ -1,10 +1,12 @@
 """What a streamed answer says: bytes with their times in, arrivals and the server's own counts out. Pure."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 
+from draftmark.errors import one_line
 from draftmark.sample import Arrival, CountSource
 from draftmark.units import Seconds, Tokens
 
@@ -51,6 +53,9 @@ class Chunk(msgspec.Struct):
     choices: list[Choice] = msgspec.field(default_factory=list)
     usage: Usage | None = None
     error: msgspec.Raw | None = None
+    object: str | None = None
+    message: str | None = None
+    """Beside `object: "error"`, where an error is not nested."""
 
 
 class Stream(msgspec.Struct, kw_only=True):
@@ -65,7 +70,10 @@ class Stream(msgspec.Struct, kw_only=True):
     text: str
     answer_at: Seconds | None
     done: bool
+    said: str | None = None
+    """The server's own words on why it broke off."""
     error: str | None = None
+    """Why the rest cannot be read."""
 
 
 _decoder: Final = msgspec.json.Decoder(Chunk)
@@ -92,6 +100,20 @@ def payloads(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, byt
         yield at, b"\n".join(data)
 
 
+def _plausible(usage: Usage) -> Usage:
+    """The usage without counts below zero, which say nothing."""
+    details = usage.prompt_tokens_details
+    return Usage(
+        prompt_tokens=_count(usage.prompt_tokens),
+        completion_tokens=_count(usage.completion_tokens),
+        prompt_tokens_details=None if details is None else PromptDetails(cached_tokens=_count(details.cached_tokens)),
+    )
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and value >= 0 else None
+
+
 class _Reading:
     """Counts and texts as they grow while a stream is read."""
 
@@ -111,7 +133,7 @@ class _Reading:
         output = False
         for choice in chunk.choices:
             output = self._choice(at, choice) or output
-        usage = chunk.usage
+        usage = None if chunk.usage is None else _plausible(chunk.usage)
         known: int | None = None
         if usage is not None:
             self.usage = usage
@@ -143,7 +165,7 @@ class _Reading:
 def read(pieces: Iterable[tuple[float, bytes]], sent: float) -> Stream:
     """The stream's arrivals, in seconds after `sent`, with cumulative tokens where the server stated them."""
     reading = _Reading()
-    done, error = False, None
+    done, said, error = False, None, None
     for at, payload in payloads(pieces):
         if payload == _DONE:
             done = True
@@ -151,16 +173,45 @@ def read(pieces: Iterable[tuple[float, bytes]], sent: float) -> Stream:
         try:
             chunk = _decoder.decode(payload)
         except msgspec.MsgspecError as problem:
-            error = f"an event of the stream is not understood ({problem}): {payload[:120].decode(errors='replace')}"
+            said = said_by(payload)
+            words = one_line(payload[:400].decode(errors="replace"), 120)
+            error = f"an event of the stream is not understood ({problem}): {words}"
             break
-        if chunk.error is not None:
-            error = f"the server broke off: {bytes(chunk.error).decode(errors='replace')[:300]}"
+        if chunk.error is not None or chunk.object == "error":
+            said = said_by(payload) or "the server broke off and gave no reason"
             break
         reading.take(at, chunk)
-    return _stream(reading, sent, done=done, error=error)
+    return msgspec.structs.replace(_stream(reading, sent, done=done), said=said, error=error)
 
 
-def _stream(reading: _Reading, sent: float, *, done: bool, error: str | None) -> Stream:
+class _Problem(msgspec.Struct):
+    message: str
+
+
+def said_by(body: bytes) -> str | None:
+    """The message in an error that the server sent, on one line and harmless; None where there is none."""
+    for field in ("error", "detail", "message"):
+        try:
+            value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(field)
+        except msgspec.MsgspecError:
+            return None
+        if value is not None and bytes(value) != b"null":
+            return one_line(_message(bytes(value)))
+    return None
+
+
+def _message(value: bytes) -> str:
+    """OpenAI nests the message, vLLM before 0.10 and SGLang do not, FastAPI gives a list."""
+    for kind in (str, _Problem):
+        try:
+            found = msgspec.json.decode(value, type=kind)
+        except msgspec.MsgspecError:
+            continue
+        return found.message if isinstance(found, _Problem) else str(found)
+    return value.decode(errors="replace")
+
+
+def _stream(reading: _Reading, sent: float, *, done: bool) -> Stream:
     usage = reading.usage or Usage()
     details = usage.prompt_tokens_details or PromptDetails()
     counted_by, cumulative = _counts(reading, usage)
@@ -178,18 +229,18 @@ def _stream(reading: _Reading, sent: float, *, done: bool, error: str | None) ->
         text="".join(reading.text)[:KEPT_TEXT],
         answer_at=None if reading.answer_at is None else Seconds(reading.answer_at - sent),
         done=done,
-        error=error,
     )
 
 
 def _counts(reading: _Reading, usage: Usage) -> tuple[CountSource, list[int | None]]:
     """How tokens were counted, and the count at every arrival.
 
-    With one usage at the end, a stream of exactly as many chunks as tokens brought one a chunk, and one of a single
-    chunk brought them all; otherwise the count at each chunk stays unknown.
+    Counts with the chunks must grow to the sum: a server that states its sum with every chunk, or less than it claims
+    in the end, does not tell what a chunk brought. With one usage at the end, a stream of exactly as many chunks as
+    tokens brought one a chunk, and one of a single chunk brought them all; otherwise each chunk's count is unknown.
     """
     counts = [tokens for _, tokens in reading.arrivals]
-    if reading.usage_grew and (reading.usage_grew > 1 or len(counts) == 1) and None not in counts:
+    if reading.usage_grew and _consistent(counts, usage.completion_tokens):
         return "usage per chunk", counts
     if reading.ids and (usage.completion_tokens is None or reading.ids == usage.completion_tokens):
         return "token ids", counts
@@ -198,3 +249,11 @@ def _counts(reading: _Reading, usage: Usage) -> tuple[CountSource, list[int | No
             return "usage at the end", list(range(1, len(counts) + 1))
         return "usage at the end", [None] * (len(counts) - 1) + [usage.completion_tokens] if counts else []
     return ("chunks" if counts else "none"), [None] * len(counts)
+
+
+def _consistent(counts: list[int | None], total: int | None) -> bool:
+    """The counts are all there, grow, never fall, and end with the sum."""
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts) or not known or (len(known) > 1 and known[0] == known[-1]):
+        return False
+    return total in {None, known[-1]} and all(before <= after for before, after in pairwise(known))

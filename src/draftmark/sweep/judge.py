@@ -6,7 +6,7 @@ import msgspec
 
 from draftmark.engines.metrics import Counters
 from draftmark.physics.figures import figures
-from draftmark.sample import Mode, Point, Sample
+from draftmark.sample import TOO_NOISY, Mode, Point, Sample
 from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.sender import Batch
 
@@ -21,6 +21,8 @@ LATE: Final = 0.1
 """Share of a step by which this client may be late before a reader is told."""
 SENT_LATE: Final = 0.01
 """Seconds after it was due when a request counts as late."""
+NOISE: Final = 0.5
+"""Half-width of the step time's interval, as a share of it, beyond which a point is too noisy to be used."""
 BUSY: Final = 0.2
 """Share of its time that this client may spend on stamping before a reader is told."""
 
@@ -57,6 +59,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
     def _sample_invalid(self, point: Point, sample: Sample) -> str | None:
         if sample.prompt_tokens is not None and sample.prompt_tokens != point.asked:
             return f"asked for {point.asked:,} tokens, the server counted {sample.prompt_tokens:,}"
+        if (sample.completion_tokens or 0) > point.output:
+            return f"asked for {point.output:,} tokens of output, the server counted {sample.completion_tokens:,}"
         if self.mode == "cold" and (sample.cached_tokens or 0) > self.shared:
             return (
                 f"{sample.cached_tokens:,} tokens came from the prefix cache (at most {self.shared} are shared by all"
@@ -76,6 +80,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
             _step_flag(batches),
             self._client_flag(point, batches),
             _late_flag(point),
+            _gathered_flag(point),
+            _noise_flag(point),
         )
         return tuple(flag for flag in found if flag is not None)
 
@@ -89,7 +95,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
 
     def _count_flag(self, point: Point) -> str | None:
         if any(sample.decode_tokens is None for sample in point.measured):
-            return "tokens of the first chunk unknown: decode rate within bounds"
+            return "tokens of the first chunk unknown: decode rate within bounds, and no use to `explain`"
         return None
 
     def _length_flag(self, point: Point) -> str | None:
@@ -126,6 +132,24 @@ def _late_flag(point: Point) -> str | None:
     if not late:
         return None
     return f"{len(late)} requests were sent up to {max(late) * 1000:.0f} ms after they were due"
+
+
+def _gathered_flag(point: Point) -> str | None:
+    """Where a server or a proxy holds chunks back, neither TTFT nor steps are the engine's."""
+    gathered = [sample for sample in point.measured if sample.gathered]
+    if not gathered:
+        return None
+    chunks, moments = len(gathered[0].arrivals), gathered[0].moments
+    times = "at one moment: decode time and step are unknown" if moments == 1 else f"at {moments} moments"
+    return f"{chunks} chunks came {times}; the server or a proxy gathers its stream, and TTFT includes the wait for it"
+
+
+def _noise_flag(point: Point) -> str | None:
+    """A step time whose interval reaches this far says little more than that there was one."""
+    step = figures(point).step_time
+    if step is None or step.half_width is None or step.half_width <= NOISE:
+        return None
+    return f"{TOO_NOISY}the step time's interval reaches {step.half_width:.0%} away from its median"
 
 
 def _requests(batches: tuple[Batch, ...]) -> int:

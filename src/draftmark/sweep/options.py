@@ -1,5 +1,6 @@
 """What a sweep is asked to do, what it tells meanwhile, and what it brings."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +49,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
 
 
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """The server is asked something before anything is measured, and has so many seconds to answer."""
+
+    what: str
+    seconds: float
+
+
 class Started(msgspec.Struct, frozen=True, kw_only=True):
     """The server is known; nothing was measured yet."""
 
@@ -76,7 +84,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
 
 
-Event = Started | Sending | Kept
+Event = Asking | Started | Sending | Kept
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,3 +97,13 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[Point, ...]
     refusals: tuple[Refusal, ...]
     stopped: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """It ended because the server would not take a request as it was asked (4xx)."""
+        return self.stopped is not None and re.match(r"4\d\d: ", self.stopped) is not None
+
+    @property
+    def valid(self) -> tuple[Point, ...]:
+        """Points that may be used."""
+        return tuple(point for point in self.points if point.invalid is None)

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from draftmark.sweep.client import Connection, Exchange
+from draftmark.sweep.client import Connection
+from draftmark.sweep.exchange import Bounds, Exchange
 from draftmark.units import Seconds
 
 CHUNKS: Final = 2000
@@ -23,7 +24,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 async def measure_overhead() -> Overhead:
     """Feed a connection chunks that nobody sent, and time it."""
     connection = Connection()
-    exchange = Exchange(asyncio.get_running_loop().create_future())
+    exchange = Exchange(asyncio.get_running_loop().create_future(), Bounds.of(CHUNKS))
     connection.exchange = exchange
     connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     event = b'data: {"choices":[{"index":0,"text":" tide"}],"usage":{"completion_tokens":1}}\n\n'

@@ -1,19 +1,18 @@
 """The sweep: short depths first, every point kept before the next begins, and a stop when the server is lost."""
 
 import asyncio
-import itertools
 import random
 from collections.abc import Callable
 from typing import Final
 
-import httpx
-
 from draftmark.errors import BadInput
 from draftmark.sample import Point
+from draftmark.sweep.bounded import bounded_client
 from draftmark.sweep.client import Client, tls_context
+from draftmark.sweep.given import check_depths, check_options
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
-from draftmark.sweep.points import Measurement, plan, text
+from draftmark.sweep.points import Measurement, Plan, plan, text
 from draftmark.sweep.prompts import LEAST_TOKENS
 from draftmark.sweep.server import open_server, server_target, while_it_answers
 
@@ -47,16 +46,18 @@ def sweep(
         EngineFailed: the server does not manage even a few tokens.
     """
     check_depths(depths)
+    check_options(options)
     target, base = server_target(url, options)
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
 
     async def whole() -> Sweep:
         client = Client(target)
         try:
-            server = await open_server(http, client, base, options)
+            server = await open_server(http, client, base, options, tell=on_event)
             overhead = await measure_overhead()
             with while_it_answers(base):
                 planned = plan(server, depths, options)
+                require_one(planned)
                 measurement = Measurement(
                     server,
                     options,
@@ -72,21 +73,17 @@ def sweep(
         finally:
             client.close()
 
-    verify = tls_context(target) or True
-    with httpx.Client(headers=dict(target.headers), timeout=60.0, verify=verify, trust_env=False) as http:
+    with bounded_client(dict(target.headers), verify=tls_context(target) or True) as http:
         return asyncio.run(whole())
 
 
-def check_depths(depths: tuple[int, ...]) -> None:
-    """Raise BadInput unless there are depths, each large enough and larger than the one before."""
-    if not depths:
-        raise BadInput("no depths are given", place="--depths", remedy="write them as in --depths 1k,4k,16k")
-    if depths[0] < LEAST_TOKENS:
-        raise BadInput(f"{depths[0]} tokens are too few", place="--depths", remedy=f"begin at {LEAST_TOKENS} or more")
-    for before, depth in itertools.pairwise(depths):
-        if depth <= before:
-            raise BadInput(
-                f"depths must increase, and {depth:,} follows {before:,}",
-                place="--depths",
-                remedy="order them, each once",
-            )
+def require_one(planned: Plan) -> None:
+    """Raise BadInput, which names the largest depth that fits, where nothing of the plan can be sent."""
+    if planned.cells:
+        return
+    nearest = max(planned.refusals, key=lambda refused: refused.largest or 0)
+    fits = nearest.largest or 0
+    remedy = (
+        f"the largest that fits is {fits:,}" if fits >= LEAST_TOKENS else "no depth fits: lower --output or the load"
+    )
+    raise BadInput(f"no depth can be sent: {nearest.reason}", place="--depths", remedy=remedy)

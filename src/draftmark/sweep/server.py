@@ -1,6 +1,6 @@
 """The server under measurement: found, asked what it is, and spoken to in its own dialect."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -8,15 +8,17 @@ import httpx
 import msgspec
 
 from draftmark.engines.probe import probe
-from draftmark.errors import BadInput, DraftmarkError, EngineFailed
+from draftmark.errors import BadInput, DraftmarkError, EngineFailed, one_line
 from draftmark.observation import ServerState
+from draftmark.sweep.bounded import ASK_SECONDS
 from draftmark.sweep.client import Client, Target, target_of
 from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, Route, negotiate
 from draftmark.sweep.events import read
-from draftmark.sweep.options import Options
+from draftmark.sweep.options import Asking, Event, Options
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.tokens import Counter, FileCounter, ServerCounter, UsageCounter
 from draftmark.sweep.watch import post_watched
+from draftmark.units import Tokens
 
 COMPLETIONS: Final[Route] = "/v1/completions"
 CHAT: Final[Route] = "/v1/chat/completions"
@@ -69,15 +71,17 @@ def server_target(url: str, options: Options) -> tuple[Target, str]:
         raise BadInput(str(problem), place="--url", remedy="write it as in http://127.0.0.1:8000") from None
 
 
-async def open_server(http: httpx.Client, client: Client, base: str, options: Options) -> Server:
-    """Probe the server and agree on how to speak with it.
+async def open_server(
+    http: httpx.Client, client: Client, base: str, options: Options, *, tell: Callable[[Event], None]
+) -> Server:
+    """Probe the server and agree on how to speak with it; `tell` hears what is waited for.
 
     Raises:
         BadInput: nothing answers, it is no such server, or it wants a key or another model.
         EngineFailed: it does not manage a few tokens.
     """
     with while_it_answers(base):
-        return await _agree(http, client, base, options)
+        return await _agree(http, client, base, options, tell)
 
 
 @contextmanager
@@ -91,9 +95,14 @@ def while_it_answers(place: str) -> Iterator[None]:
         ) from None
 
 
-async def _agree(http: httpx.Client, client: Client, base: str, options: Options) -> Server:
-    state = server_state(http, base)
-    model = _model(state, options.model, base)
+async def _agree(
+    http: httpx.Client, client: Client, base: str, options: Options, tell: Callable[[Event], None]
+) -> Server:
+    tell(Asking(what=f"{base} which models it serves", seconds=ASK_SECONDS))
+    raw = server_state(http, base)
+    model = _model(raw, options.model, base)
+    state = _shown(raw)
+    tell(Asking(what=f"{one_line(model)} for {PROBE_TOKENS} tokens", seconds=options.first_patience))
     dialect = await _dialect(client, model, options, base)
     counter = _counter(http, base, model, options)
     if dialect.route == COMPLETIONS:
@@ -113,6 +122,12 @@ def server_state(http: httpx.Client, base: str) -> ServerState:
     """
     try:
         state = probe(http, base)
+    except httpx.ReadTimeout:
+        raise BadInput(
+            f"the server accepts connections and does not say within {ASK_SECONDS:g} s which models it serves",
+            place=f"{base}/v1/models",
+            remedy="is it still loading, or stuck? see its log",
+        ) from None
     except httpx.HTTPStatusError as problem:
         status = problem.response.status_code
         if status in {401, 403}:
@@ -131,6 +146,38 @@ def server_state(http: httpx.Client, base: str) -> ServerState:
     return state
 
 
+def _shown(state: ServerState) -> ServerState:
+    """The state with its names made harmless, and without sizes that cannot be."""
+
+    def text(value: str | None) -> str | None:
+        return None if value is None else one_line(value)
+
+    def size(value: Tokens | None) -> Tokens | None:
+        return value if value is not None and value > 0 else None
+
+    return msgspec.structs.replace(
+        state,
+        engine=text(state.engine),
+        version=text(state.version),
+        device=text(state.device),
+        models=tuple(one_line(model) for model in state.models),
+        context=size(state.context),
+        pool_tokens=size(state.pool_tokens),
+        page=size(state.page),
+        chunk=size(state.chunk),
+        max_running=state.max_running if (state.max_running or 0) > 0 else None,
+        draft_tokens=state.draft_tokens if (state.draft_tokens or 0) > 0 else None,
+        observations=tuple(
+            msgspec.structs.replace(
+                seen,
+                value=one_line(seen.value) if isinstance(seen.value, str) else seen.value,
+                source=msgspec.structs.replace(seen.source, text=one_line(seen.source.text)),
+            )
+            for seen in state.observations
+        ),
+    )
+
+
 def _unreachable(problem: httpx.HTTPError) -> str:
     if "CERTIFICATE" in str(problem).upper():
         return "give a URL with a valid certificate, or --insecure to skip the check"
@@ -142,7 +189,9 @@ def _unreachable(problem: httpx.HTTPError) -> str:
 def _model(state: ServerState, asked: str | None, base: str) -> str:
     if asked is not None:
         if state.models and asked not in state.models:
-            raise BadInput(f"the server has no model {asked!r}", place=base, remedy=f"it has {', '.join(state.models)}")
+            raise BadInput(
+                f"the server has no model {asked!r}", place=base, remedy=one_line(f"it has {', '.join(state.models)}")
+            )
         return asked
     if not state.models:
         raise BadInput("the server lists no models", place=base, remedy="name one with --model")
@@ -176,18 +225,20 @@ async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options
     """A prompt of ids is accepted and counted as what it is."""
     ids = counter.encode(PROBE_TEXT, special=True)
     body = dialect.body(Prompt(ids=ids, text=""), output=PROBE_TOKENS, seed=0)
-    exchange = await post_watched(client, dialect.route, body, patience=options.first_patience)
+    patience = options.first_patience
+    exchange = await post_watched(client, dialect.route, body, output=PROBE_TOKENS, patience=patience)
     if exchange.failure is not None or exchange.status != 200 or ids is None:
         return False
     stream = read(exchange.pieces, exchange.sent)
-    return stream.error is None and stream.prompt_tokens in {None, len(ids)}
+    return stream.said is None and stream.error is None and stream.prompt_tokens in {None, len(ids)}
 
 
 async def _template(client: Client, dialect: Dialect, counter: Counter, options: Options) -> int | None:
     """Tokens that the chat template adds around a text; None where the server reports no usage."""
     body = dialect.body(Prompt(ids=None, text=PROBE_TEXT), output=PROBE_TOKENS, seed=0)
-    exchange = await post_watched(client, dialect.route, body, patience=options.first_patience)
+    patience = options.first_patience
+    exchange = await post_watched(client, dialect.route, body, output=PROBE_TOKENS, patience=patience)
     stream = read(exchange.pieces, exchange.sent)
     if stream.prompt_tokens is None:
         return None
-    return stream.prompt_tokens - counter.count(PROBE_TEXT, special=False)
+    return max(stream.prompt_tokens - counter.count(PROBE_TEXT, special=False), 0)

@@ -9,7 +9,7 @@ from draftmark import __version__
 from draftmark.checkpoint.load import load_model
 from draftmark.configuration import Configuration
 from draftmark.diagnose import Diagnosis, diagnose
-from draftmark.errors import BadInput
+from draftmark.errors import BadInput, one_line
 from draftmark.machine.bandwidth import measure_host_bandwidth
 from draftmark.observation import ServerState
 from draftmark.sample import Point
@@ -29,6 +29,7 @@ class Session:
         self.store, self.arguments, self.trial = store, arguments, trial
         self.run = resume
         self.resumed = resume is not None
+        self._open = False
         self.engine: TrialRecord | None = None
         """How the server was started, where this store knows."""
         self._keeper: Keeper | None = None
@@ -50,7 +51,7 @@ class Session:
         Raises:
             BadInput: the run was measured on something else.
         """
-        here = environment(started.state, started.dialect.model)
+        here = environment(started.state, one_line(started.dialect.model))
         if self.run is None:
             self.run = self.store.begin_run("sweep", self.arguments, here)
             self._describe(started.state.url)
@@ -62,6 +63,7 @@ class Session:
                     place="--resume",
                     remedy="begin a new run",
                 )
+        self._open = True
         self._keeper = Keeper(self.store, self.run, trial=self.trial)
 
     def _describe(self, url: str) -> None:
@@ -81,8 +83,8 @@ class Session:
         self._keeper(point)
 
     def end(self, status: Status) -> None:
-        """Close the run, where it was opened."""
-        if self.run is not None:
+        """Close the run, where it was opened or gone on with: one that was refused stays as it was."""
+        if self.run is not None and self._open:
             self.store.end_run(self.run, status)
 
 
@@ -116,7 +118,7 @@ def run_sweep(
         result = sweep(
             url, depths, options, sink=session.keep, on_event=listen, finished=session.finished(), alive=alive
         )
-        status = "failed" if result.stopped else "done"
+        status = "done" if result.stopped is None and result.valid else "failed"
         return result
     except KeyboardInterrupt:
         status = "interrupted"

@@ -1,12 +1,16 @@
 """Who counts tokens: the server's own /tokenize, a tokenizer.json beside us, or the usage of a small request."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import httpx
 import msgspec
 
 from draftmark.errors import BadInput
+from draftmark.sweep.bounded import ASK_SECONDS, COUNT_SECONDS
+
+SHORT: Final = 10_000
+"""Characters that are counted in no time."""
 
 
 class Counter(Protocol):
@@ -48,7 +52,8 @@ class ServerCounter:
             httpx.HTTPError: the server is gone.
         """
         body = {"model": self._model, "prompt": text, "add_special_tokens": special}
-        reply = self._http.post(self._url, json=body)
+        seconds = COUNT_SECONDS if len(text) > SHORT else ASK_SECONDS
+        reply = self._http.post(self._url, json=body, timeout=seconds)
         if reply.status_code != 200:
             return None
         try:
@@ -65,6 +70,9 @@ class ServerCounter:
         return len(ids)
 
 
+_TOKENIZER: Final = "name a tokenizer.json or its folder"
+
+
 class FileCounter:
     """A tokenizer.json, or a folder that holds one."""
 
@@ -75,12 +83,12 @@ class FileCounter:
 
         file = path / "tokenizer.json" if path.is_dir() else path
         self.name = str(file)
+        if not file.is_file():
+            raise BadInput("no tokenizer can be read: there is no such file", place=str(file), remedy=_TOKENIZER)
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as problem:  # noqa: BLE001 - tokenizers raises bare Exception for whatever ails the file
-            raise BadInput(
-                f"no tokenizer can be read ({problem})", place=str(file), remedy="name a tokenizer.json or its folder"
-            ) from None
+            raise BadInput(f"no tokenizer can be read ({problem})", place=str(file), remedy=_TOKENIZER) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -122,10 +130,10 @@ class UsageCounter:
 
     def _usage(self, text: str) -> int:
         body = {"model": self._model, "prompt": text, "max_tokens": 1}
-        reply = self._http.post(self._url, json=body)
+        reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
         reply.raise_for_status()
         usage = reply.json().get("usage") or {}
         tokens = usage.get("prompt_tokens")
-        if not isinstance(tokens, int):
+        if not isinstance(tokens, int) or tokens < 0:
             raise httpx.RemoteProtocolError("the server reports no usage")
         return tokens

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from draftmark.sweep.client import Client, Exchange, Target, abort
+from draftmark.sweep.client import Client, Target
+from draftmark.sweep.exchange import Exchange, abort
 
 EVERY: Final = 1.0
 """Seconds between looks."""
@@ -48,10 +49,12 @@ class Watch:
                     abort(exchange, why)
 
     def _silent(self, exchange: Exchange, now: float) -> str | None:
-        limit = self._patience.gap if exchange.pieces else self._patience.first
-        if exchange.sent and now - exchange.last > limit:
-            what = "the stream stalled" if exchange.pieces else "no answer began"
-            return f"hang: {what} for {now - exchange.last:.1f} s, where {limit:.1f} s were allowed"
+        """Keep-alives are no answer: the first event is waited for from the request on, later ones from the last."""
+        limit = self._patience.gap if exchange.events else self._patience.first
+        since = exchange.last if exchange.events else exchange.sent
+        if exchange.sent and now - since > limit:
+            what = "the stream stalled" if exchange.events else "no answer began"
+            return f"hang: {what} for {now - since:.1f} s, where {limit:.1f} s were allowed"
         return None
 
     async def dead(self) -> str | None:
@@ -71,11 +74,11 @@ class Watch:
         return None
 
 
-async def post_watched(client: Client, path: str, body: bytes, *, patience: float) -> Exchange:
-    """One request that is given up where its server dies, or is silent for longer than `patience` seconds."""
+async def post_watched(client: Client, path: str, body: bytes, *, output: int, patience: float) -> Exchange:
+    """One request for `output` tokens, given up where its server dies or is silent for more than `patience` seconds."""
     watch = Watch(client.target, Patience(first=patience, gap=patience))
     watching = asyncio.create_task(watch.run())
     try:
-        return await client.post(path, body, watch=watch.add)
+        return await client.post(path, body, output=output, watch=watch.add)
     finally:
         watching.cancel()

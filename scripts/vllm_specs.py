@@ -4,8 +4,9 @@
 
 Run with the Python of an environment that has the CPU build of vLLM (0.32.0 made the file that is kept). Models are
 built without weights (torch's meta device). What does not concern the cache is put aside: quantization, vision towers
-that need torchvision, experts that have no CPU kernel, and the refusal of sparse attention on a CPU. Three
-configurations are respelled for classes that vLLM has: Kimi K2.5 as its text part, MiMo as Qwen 2, Step 3.7 as 3.5.
+that need torchvision, experts that have no CPU kernel, and the refusal of sparse attention on a CPU. Four
+configurations are respelled for classes that vLLM has: Kimi K2.5 as its text part, MiMo as Qwen 2, Step 3.7 as 3.5,
+MiniMax M3's text as the part of a multimodal configuration.
 """
 
 import dataclasses
@@ -85,10 +86,13 @@ def prepare() -> None:
     sys.meta_path.append(Torchvision())  # type: ignore[arg-type]
     import vllm.model_executor.models.nemotron_h as nemotron
     import vllm.model_executor.models.registry as registry
+    import vllm.models.minimax_m3.nvidia.model as minimax
     import vllm.platforms.cpu as platform
 
     registry._run_in_subprocess = lambda function: function()
     nemotron.NemotronHMoE = NoExperts
+    minimax.MiniMaxM3MoE = NoExperts
+    minimax.MiniMaxM3DecoderLayer.ffn_all_reduce_deferred = False  # asked of the experts; concerns no cache
     original = platform.CpuPlatform.get_attn_backend_cls.__func__
 
     def dense(cls: type, selected_backend: object, attn_selector_config: Any, num_heads: int | None = None) -> str:
@@ -122,6 +126,10 @@ def respelled(config: dict[str, Any]) -> dict[str, Any]:
             "num_attention_groups": groups,
             "attention_other_setting": {**narrow, "num_attention_heads": heads, "num_attention_groups": groups},
         }
+    if architecture == "MiniMaxM3ForCausalLM":
+        names = ["MiniMaxM3SparseForCausalLM"]
+        text = {**config, "architectures": names, "model_type": "minimax_m3_text"}
+        return {"architectures": names, "model_type": "minimax_m3_vl", "text_config": text}
     if architecture == "DeciLMForCausalLM":
         return {**config, "model_type": "llama", "intermediate_size": 1, "num_key_value_heads": 8}
     if config.get("model_type") == "mimo":

@@ -49,6 +49,8 @@ def family(model: Model) -> str:
         return "sparse MLA" if sparse else "MLA"
     if windowed:
         return "windowed hybrid"
+    if model.selects_blocks:
+        return "sparse heads"
     return "MoE" if model.experts is not None else "dense"
 
 

@@ -7,6 +7,17 @@ import msgspec
 from draftmark.units import Bytes, Tokens
 
 
+class Indexer(msgspec.Struct, frozen=True, kw_only=True):
+    """The selector of sparse attention: one small key a token and layer tells which tokens are attended to.
+
+    Beside latents it selects tokens (DeepSeek V3.2, GLM-5), beside heads whole blocks of them (MiniMax M3).
+    """
+
+    heads: int
+    head_dim: int
+    top_k: Tokens
+
+
 class Gqa(msgspec.Struct, frozen=True, kw_only=True, tag="gqa"):
     """Grouped-query attention; with `kv_heads == heads` it is multi-head, with 1 multi-query."""
 
@@ -18,14 +29,8 @@ class Gqa(msgspec.Struct, frozen=True, kw_only=True, tag="gqa"):
     """Sliding window or local chunk, in tokens; None attends to everything."""
     cached: bool = True
     """False where the layer reads the cache of an earlier one and keeps none itself (Gemma 3n)."""
-
-
-class Indexer(msgspec.Struct, frozen=True, kw_only=True):
-    """The key selector of sparse latent attention (DeepSeek V3.2, GLM-5): one small key a token and layer."""
-
-    heads: int
-    head_dim: int
-    top_k: Tokens
+    indexer: Indexer | None = None
+    """None where every cached token is attended to."""
 
 
 class Mla(msgspec.Struct, frozen=True, kw_only=True, tag="mla"):
@@ -121,6 +126,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     vision_layers: int | None = None
     vision_width: int | None = None
     """Layers and hidden size of the vision tower, from which SGLang derives a reserve."""
+
+    @property
+    def selects_blocks(self) -> bool:
+        """Whether layers with heads attend to selected blocks and cache a key for the selector (MiniMax M3)."""
+        return any(isinstance(layer.mixer, Gqa) and layer.mixer.indexer is not None for layer in self.layers)
 
     @property
     def weight_bytes(self) -> Bytes:

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from draftmark.checkpoint.files import Files
 from draftmark.checkpoint.load import load_model, read_model
+from draftmark.checkpoint.weights import split_of
 from draftmark.errors import BadInput
 from draftmark.model import Gqa, Mla, Recurrent
 from tests.zoo import rows, zoo_model
@@ -64,7 +65,7 @@ def test_most_real_configurations_are_read_and_the_rest_refused_by_name() -> Non
         except BadInput as error:
             refused[name] = error.cause
     assert len(rows()) == 89
-    assert len(refused) <= 8
+    assert len(refused) <= 6
     for name, cause in refused.items():
         assert cause == f"unknown architecture {rows()[name]['config']['architectures'][0]!r}"
 
@@ -80,8 +81,32 @@ def test_kinds_of_layers() -> None:
     glm = zoo_model("zai-org/GLM-5.2")
     selecting = [layer.mixer.indexer is not None for layer in glm.layers if isinstance(layer.mixer, Mla)]
     assert (sum(selecting), len(selecting)) == (21, 78)
+    minimax = zoo_model("nvidia/MiniMax-M3-NVFP4")
+    assert minimax.selects_blocks
+    assert [layer.mixer.indexer is None for layer in minimax.layers if isinstance(layer.mixer, Gqa)].count(True) == 3
     qwen = zoo_model("Qwen/Qwen3.5-27B")
     assert sum(isinstance(layer.mixer, Recurrent) for layer in qwen.layers) == 48
+
+
+def test_a_config_that_does_not_list_selecting_layers_is_refused() -> None:
+    config = {**rows()["MiniMaxAI/MiniMax-M3"]["config"], "sparse_attention_config": {}}
+    with pytest.raises(BadInput, match="lacks 'sparse_attention_freq'"):
+        read_model(Files(place="m", name="m", config=config))
+
+
+def test_a_block_selectors_weights() -> None:
+    """Its queries divide as KV heads do and every rank holds its key: by sizes, and by tensors' names."""
+    model = zoo_model("MiniMaxAI/MiniMax-M3")
+    held = {group.split: group.parameters for group in model.weights if group.role == "attention" and group.layer == 59}
+    assert held == {
+        "tensor": 2 * 6144 * 64 * 128,
+        "heads": 6144 * 4 * (128 + 128 + 128),
+        "none": 6144 * 128,
+    }
+    prefix = "model.layers.59.self_attn"
+    assert split_of(f"{prefix}.index_q_proj.weight", "attention") == "heads"
+    assert split_of(f"{prefix}.index_k_proj.weight", "attention") == "none"
+    assert split_of(f"{prefix}.q_proj.weight", "attention") == "tensor"
 
 
 def test_headers_are_exact_and_sizes_agree_with_them(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_refusals() -> None:
         plan(tiny(), msgspec.structs.replace(WANTED, context=Tokens(20_000)), HOST)
     with pytest.raises(BadInput, match="cannot hold layer 0's cache"):
         plan(zoo_model("Qwen/Qwen3.5-27B"), WANTED, HOST)
+    with pytest.raises(BadInput, match="cannot hold layer 3's cache"):
+        plan(zoo_model("MiniMaxAI/MiniMax-M3"), WANTED, HOST)
     with pytest.raises(BadInput, match="not a number of bytes"):
         plan(tiny(), msgspec.structs.replace(WANTED, flags=("--memory", "much")), HOST)
 

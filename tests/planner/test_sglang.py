@@ -151,3 +151,8 @@ def test_versions() -> None:
     with pytest.raises(BadInput, match=r"before 0\.5\.3 is not kept"):
         planned("Qwen/Qwen3-8B", "h200", version="0.5.0")
     assert planned("Qwen/Qwen3-8B", "h200", version="0.5.0", memory_fraction=0.85).fits
+
+
+def test_caches_that_were_not_read_are_refused() -> None:
+    with pytest.raises(BadInput, match="keys of a block selector"):
+        planned("nvidia/MiniMax-M3-NVFP4", "b200:8", parallel=Parallel(tensor=8))

@@ -116,6 +116,47 @@ def test_decode_context_parallelism_multiplies_the_latent_pool() -> None:
     assert eight.longest_request >= one.longest_request
 
 
+@pytest.mark.parametrize(
+    ("kv_dtype", "tensor", "block_bytes"),
+    [
+        # What vLLM 0.32.0's get_kv_cache_groups says of the model on one rank.
+        ("bfloat16", 1, 17_596_416),
+        ("fp8", 1, 9_732_096),
+        # Four KV heads: a quarter on each of four ranks, one head on each of eight; the selector's key is held whole.
+        ("bfloat16", 4, 128 * (60 * 512 + 57 * 256)),
+        ("bfloat16", 8, 128 * (60 * 512 + 57 * 256)),
+    ],
+)
+def test_a_block_selectors_keys_share_the_blocks(kv_dtype: str, tensor: int, block_bytes: int) -> None:
+    model = zoo_model("MiniMaxAI/MiniMax-M3")
+    parallel = Parallel(tensor=tensor)
+    wanted = Configuration(engine="vllm", model="m", kv_dtype=kv_dtype, page=Tokens(128), parallel=parallel)
+    grouping = grouped(specifications(model, wanted, stages(60, 1)[0], None), wanted)
+    assert len(grouping.groups) == 1
+    assert grouping.block_bytes == block_bytes
+
+
+def test_each_module_of_a_model_that_selects_blocks_keeps_a_cache() -> None:
+    """MiniMax M3's config states seven modules: seven layers with keys and values, and a selector's key each."""
+    model = zoo_model("MiniMaxAI/MiniMax-M3")
+    alone = Configuration(engine="vllm", model="m", page=Tokens(128))
+    drafting = msgspec.structs.replace(alone, speculative=Speculative(algorithm="mtp", draft_tokens=1))
+    count = [len(specifications(model, wanted, stages(60, 1)[0], None)) for wanted in (alone, drafting)]
+    assert count == [117, 117 + 2 * 7]
+
+
+def test_what_selected_blocks_allow() -> None:
+    model, machine = zoo_model("nvidia/MiniMax-M3-NVFP4"), parse_machine("b200:8")
+    wanted = Configuration(engine="vllm", model="m", parallel=Parallel(tensor=8))
+    found = plan(model, wanted, machine)
+    assert found.configuration.page == 128
+    assert any("selector's keys" in note for note in found.notes)
+    with pytest.raises(BadInput, match="a block of 64 tokens does not hold"):
+        plan(model, msgspec.structs.replace(wanted, page=Tokens(64)), machine)
+    split = msgspec.structs.replace(wanted, parallel=Parallel(tensor=8, decode_context=2))
+    assert any("selected blocks cannot be combined" in note for note in plan(model, split, machine).notes)
+
+
 def test_uneven_stages() -> None:
     assert [stage.end - stage.start for stage in vllm_stages(61, 4)] == [15, 15, 16, 15]
     assert [stage.end - stage.start for stage in stages(61, 4)] == [15, 15, 15, 16]

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from draftmark.checkpoint.blocks import Block, Feed, gated_delta, gqa, join, kda, mamba2, mla
 from draftmark.checkpoint.feed_forward import feed, has_experts, matrices
 from draftmark.checkpoint.fields import Fields
@@ -192,6 +194,34 @@ def _latent(fields: Fields, *, indexed: bool = False) -> Mla:
     )
 
 
+def block_sparse(fields: Fields) -> list[Block]:
+    """Listed layers attend to blocks that a selector of their own chooses (MiniMax M3).
+
+    Raises:
+        BadInput: the config does not list them.
+    """
+    layers = _layers(fields)
+    sparse = fields.part("sparse_attention_config")
+    selecting = sparse.per_layer("sparse_attention_freq", layers)
+    if selecting is None:
+        raise BadInput(
+            "the config lacks 'sparse_attention_freq'",
+            place=sparse.place,
+            remedy="pass the checkpoint's complete config.json",
+        )
+    indexer = Indexer(
+        heads=sparse.integer("sparse_num_index_heads"),
+        head_dim=sparse.integer("sparse_index_dim"),
+        top_k=Tokens(sparse.integer("sparse_topk_blocks") * sparse.integer("sparse_block_size")),
+    )
+    dense = _plain(fields)
+    chosen = msgspec.structs.replace(dense, indexer=indexer)
+    return [
+        join(gqa(fields, chosen if selects else dense), part)
+        for selects, part in zip(selecting, _feeds(fields, layers), strict=True)
+    ]
+
+
 def qwen_linear(fields: Fields) -> list[Block]:
     """Gated delta nets with full attention on every fourth layer (Qwen3-Next, Qwen3.5)."""
     layers = _layers(fields)
@@ -329,6 +359,10 @@ ARCHITECTURES: Final[dict[str, Builder]] = {
             "Eagle3DeepseekV2ForCausalLM",
         ),
         latent,
+    ),
+    **dict.fromkeys(
+        ("MiniMaxM3ForCausalLM", "MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
+        block_sparse,
     ),
     **dict.fromkeys(
         (

@@ -42,7 +42,12 @@ def gqa(fields: Fields, mixer: Gqa, *, gate: bool = False) -> Block:
     query = hidden * mixer.heads * mixer.head_dim * (2 if gate else 1)
     output = mixer.heads * mixer.value_head_dim * hidden
     key_value = hidden * mixer.kv_heads * (mixer.head_dim + mixer.value_head_dim) if mixer.cached else 0
-    return Block(mixer=mixer, attention=query + output, kv_projection=key_value, norm=2 * hidden)
+    selector = 0
+    if mixer.indexer is not None:
+        # The selector has as many queries as there are KV heads, divided alike; its one key is held whole.
+        key_value += hidden * mixer.indexer.heads * mixer.indexer.head_dim
+        selector = hidden * mixer.indexer.head_dim
+    return Block(mixer=mixer, attention=query + output, kv_projection=key_value, replicated=selector, norm=2 * hidden)
 
 
 def mla(fields: Fields, mixer: Mla) -> Block:

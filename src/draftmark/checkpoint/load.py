@@ -106,7 +106,8 @@ def read_model(files: Files) -> Model:
         exact_weights=files.tensors is not None,
         experts=experts_of(fields),
         quantization=None if quantization.name == "none" else quantization.name,
-        draft_layers=fields.maybe_integer("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules") or 0,
+        # MiniMax M3 states two numbers; vLLM builds as many as it has modules.
+        draft_layers=fields.maybe_integer("num_mtp_modules", "num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
         vision=bool(outer.part("vision_config").values or outer.part("vit_config").values),
         kv_dtype=quantization.kv_dtype,
         vision_layers=outer.part("vision_config").maybe_integer("num_hidden_layers", "depth"),

@@ -7,7 +7,7 @@ from typing import Final
 from draftmark.checkpoint.blocks import Block
 from draftmark.checkpoint.headers import Tensor
 from draftmark.checkpoint.quantization import Quantization
-from draftmark.model import Mla, WeightGroup, WeightRole, WeightSplit
+from draftmark.model import WeightGroup, WeightRole, WeightSplit
 from draftmark.units import Bytes
 
 _LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
@@ -27,9 +27,9 @@ _ROLES: Final[tuple[tuple[WeightRole, re.Pattern[str]], ...]] = (
     ("mlp", re.compile(r"mlp|feed_forward|ffn|block_sparse_moe|\.mixer\.|moe")),
 )
 _REPLICATED: Final = re.compile(
-    r"q_a_proj|kv_a_proj_with_mqa|q_a_layernorm|kv_a_layernorm|fused_qkv_a|indexer|\.wq_a|\.wkv"
+    r"q_a_proj|kv_a_proj_with_mqa|q_a_layernorm|kv_a_layernorm|fused_qkv_a|indexer|index_k_proj|\.wq_a|\.wkv"
 )
-_KEY_VALUE: Final = re.compile(r"\.[kv]_proj\.|\.key_value\.")
+_KEY_VALUE: Final = re.compile(r"\.[kv]_proj\.|\.index_q_proj\.|\.key_value\.")
 
 
 def from_tensors(tensors: tuple[Tensor, ...], layers: int, *, draft: bool = False) -> tuple[WeightGroup, ...]:
@@ -86,11 +86,10 @@ def from_sizes(
         _group("vision", None, vision, quantization),
     ]
     for layer, block in enumerate(blocks):
-        latent = isinstance(block.mixer, Mla)
         groups += [
             _group("attention", layer, block.attention, quantization),
             _group("attention", layer, block.kv_projection, quantization, split="heads"),
-            _group("attention", layer, block.replicated, quantization, split="none" if latent else "tensor"),
+            _group("attention", layer, block.replicated, quantization, split="none"),
             _group("mlp", layer, block.mlp, quantization),
             _group("experts", layer, block.experts, quantization),
             _group("shared_experts", layer, block.shared_experts, quantization),

@@ -76,6 +76,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "pages": lambda configuration, _: _pages_without_trees(configuration),
     "pipeline stages": lambda configuration, _: configuration.parallel.pipeline > 1,
     "windows": lambda _, model: _windows(model),
+    "selected blocks": lambda _, model: model.selects_blocks,
     "heads for every rank": _heads_for_every_rank,
     "KV connector": lambda configuration, _: "--kv-transfer-config" in configuration.flags,
 }

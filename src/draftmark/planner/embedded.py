@@ -97,7 +97,7 @@ def refuse(model: Model) -> None:
     """
     for number, layer in enumerate(model.layers):
         mixer = layer.mixer
-        plain = isinstance(mixer, Gqa) and mixer.cached
+        plain = isinstance(mixer, Gqa) and mixer.cached and mixer.indexer is None
         latent = isinstance(mixer, Mla) and mixer.indexer is None
         if not plain and not latent:
             raise BadInput(

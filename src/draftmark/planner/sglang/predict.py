@@ -3,6 +3,7 @@
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
@@ -36,6 +37,7 @@ def predict(
         BadInput: the layout cannot work, or a default is not known.
     """
     rules = rules_for(configuration.version)
+    refuse(model)
     layout.check(model, configuration.parallel, machine)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.stages(len(model.layers), full.parallel.pipeline)
@@ -67,6 +69,20 @@ def predict(
         notes=notes(worst, rules, model),
         reach=None if target is None else reach(worst, full, target, held),
     )
+
+
+def refuse(model: Model) -> None:
+    """SGLang's arithmetic for caches beside which a block selector keeps keys was not read.
+
+    Raises:
+        BadInput: the model has such layers.
+    """
+    if model.selects_blocks:
+        raise BadInput(
+            "it is not known how SGLang sizes a pool with keys of a block selector",
+            place=f"{model.name} ({model.architecture})",
+            remedy="plan it for --engine vllm",
+        )
 
 
 def reach(worst: Rank, full: Configuration, target: Target, held: int) -> Reach:

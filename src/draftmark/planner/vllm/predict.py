@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.errors import BadInput
 from draftmark.hardware import Device, Machine
 from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
@@ -17,7 +18,7 @@ from draftmark.planner.terms import NINETY
 from draftmark.planner.vllm.ledger import ledger, risks
 from draftmark.planner.vllm.rank import Rank, rank
 from draftmark.planner.vllm.rules import Rules, rules_for
-from draftmark.planner.vllm.specs import Grouping
+from draftmark.planner.vllm.specs import SELECTED_BLOCK, Grouping
 from draftmark.units import GIB, Bytes, Tokens
 
 
@@ -38,6 +39,7 @@ def predict(
     """
     rules = rules_for(configuration.version)
     layout.check(model, configuration.parallel, machine)
+    check_page(model, configuration)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.vllm_stages(len(model.layers), full.parallel.pipeline)
     ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
@@ -66,6 +68,20 @@ def predict(
     )
 
 
+def check_page(model: Model, configuration: Configuration) -> None:
+    """Layers that select blocks take pages of whole blocks only.
+
+    Raises:
+        BadInput: another page is asked for.
+    """
+    if model.selects_blocks and (configuration.page or SELECTED_BLOCK) % SELECTED_BLOCK:
+        raise BadInput(
+            f"a block of {configuration.page} tokens does not hold the {SELECTED_BLOCK} that are selected together",
+            place=f"--block-size ({model.name})",
+            remedy=f"leave it out, or give {SELECTED_BLOCK}",
+        )
+
+
 def reach(worst: Rank, full: Configuration, target: Target, blocks: int) -> Reach:
     """Whether the target fits into the pool, one block being set aside by the engine."""
     length = target.length + reserve(full)
@@ -86,6 +102,7 @@ def resolve(
     large = device.memory >= 70 * GIB and "a100" not in device.name.lower()
     largest = device.memory >= 160 * GIB
     version = ".".join(map(str, rules.version))
+    block = SELECTED_BLOCK if model.selects_blocks else 16
     selecting = any(isinstance(layer.mixer, Mla) and layer.mixer.indexer for layer in model.layers)
     defaults: dict[str, tuple[Any, str]] = {
         "version": (version, "the newest version whose rules were read"),
@@ -93,7 +110,7 @@ def resolve(
         "chunk": (Tokens(16384 if largest else 8192 if large else 2048), f"the API server's default on {device.name}"),
         "max_running": (1024 if large else 256, f"the API server's default on {device.name}"),
         "context": (model.context, "the model's own length"),
-        "page": (Tokens(64 if selecting else 16), "the attention backend's block"),
+        "page": (Tokens(64 if selecting else block), "the attention backend's block"),
         "dtype": layout.served_dtype(model, "vllm"),
         "kv_dtype": (model.kv_dtype if rules.since(0, 13) else None, "the checkpoint asks for it"),
     }
@@ -183,6 +200,10 @@ def notes(worst: Rank, model: Model, rules: Rules) -> tuple[str, ...]:
     if rules.meaning == "concurrency" and len(worst.grouping.groups) > 1:
         found.append(
             "this version prints concurrency x length, which moves with --max-model-len; compare bytes and blocks"
+        )
+    if model.selects_blocks:
+        found.append(
+            "the selector's keys are bf16, as vLLM 0.32.0 has them; other versions, or an indexer_kv_dtype, may differ"
         )
     if not model.exact_weights:
         found.append("weights are worked out from the config; a checkpoint's tensor headers make the interval narrower")

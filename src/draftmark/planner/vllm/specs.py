@@ -18,7 +18,11 @@ SPARSE_ROW: Final = 656
 """fp8_ds_mla: 512 latents in fp8, 4 scales of 4 bytes, 64 rotary elements in bf16."""
 ALIGNMENT: Final = 16
 """Tokens to whose multiple an attention block is raised beside recurrent states."""
+SELECTED_BLOCK: Final = 128
+"""Tokens a block of layers that select blocks: MiniMax M3's kernels take no other (vLLM 0.32)."""
 _QUANT_BLOCK: Final = 128
+_SELECTOR_ELEMENT: Final = 2
+"""Bytes of an element of MiniMax M3's selector keys: bf16 whatever the cache's dtype, unless a flag says otherwise."""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +94,17 @@ def specifications(model: Model, configuration: Configuration, stage: Stage, dra
 
 
 def draft_specs(model: Model, configuration: Configuration, draft: Model | None) -> list[Spec]:
-    """The draft's layers: those of its own model, or copies of the last attention layer."""
+    """The draft's layers: those of its own model, or copies of the last attention layer.
+
+    MiniMax M3 keeps a cache for each of its modules, each with a selector (vLLM 0.32's models/minimax_m3).
+    """
     if draft is not None:
         return [spec for layer in draft.layers for spec in layer_specs(layer, draft, configuration)]
     attending = [layer for layer in model.layers if isinstance(layer.mixer, Gqa | Mla)]
     if not attending or not model.draft_layers:
         return []
-    return layer_specs(attending[-1], model, configuration)
+    copies = model.draft_layers if model.selects_blocks else 1
+    return layer_specs(attending[-1], model, configuration) * copies
 
 
 def layer_specs(layer: Layer, model: Model, configuration: Configuration) -> list[Spec]:
@@ -105,18 +113,28 @@ def layer_specs(layer: Layer, model: Model, configuration: Configuration) -> lis
     dtype = configuration.kv_dtype or configuration.dtype or "bfloat16"
     ranks = configuration.parallel.tensor
     if isinstance(mixer, Gqa):
-        if not mixer.cached:
-            return []
-        token = int(cached_elements(mixer, ranks) * element_bytes(plain(dtype)))
-        if mixer.window is None:
-            return [Spec(kind="full", token=token)]
-        kind: Kind = "chunk" if model.architecture in CHUNKED else "window"
-        return [Spec(kind=kind, token=token, width=mixer.window)]
+        return heads_specs(mixer, dtype, ranks, chunked=model.architecture in CHUNKED)
     if isinstance(mixer, Mla):
         return latent_specs(mixer, dtype)
     if isinstance(mixer, Recurrent):
         return [Spec(kind="state", state=state_bytes(mixer, configuration))]
     return []
+
+
+def heads_specs(mixer: Gqa, dtype: str, ranks: int, *, chunked: bool) -> list[Spec]:
+    """Keys and values of one rank's heads; with a selector also its key, a cache of its own.
+
+    The selector's key has one head, which every rank holds whole: MiniMax M3's takes 128 * 2 = 256 bytes a token beside
+    2,048 bytes of keys and values in bf16 on one GPU. It has no scales and stays in bf16 under an fp8 cache.
+    """
+    if not mixer.cached:
+        return []
+    token = int(cached_elements(mixer, ranks) * element_bytes(plain(dtype)))
+    if mixer.window is not None:
+        return [Spec(kind="chunk" if chunked else "window", token=token, width=mixer.window)]
+    if mixer.indexer is None:
+        return [Spec(kind="full", token=token)]
+    return [Spec(kind="full", token=token), Spec(kind="full", token=mixer.indexer.head_dim * _SELECTOR_ELEMENT)]
 
 
 def plain(dtype: str) -> str:

@@ -5,7 +5,7 @@ from draftmark.errors import BadInput
 from draftmark.explain.explanation import Ceiling, Explanation, Reads
 from draftmark.explain.fit import explain
 from draftmark.machine.catalogue import find_gpu
-from draftmark.model import Gqa, Model
+from draftmark.model import Gqa, Mla, Model
 from draftmark.physics.memory import cached_elements, element_bytes
 from draftmark.physics.roofline import weights_read
 from draftmark.store import RunExport, RunRecord
@@ -32,6 +32,7 @@ def explain_run(
 def reads_of(model: Model, configuration: Configuration | None) -> Reads:
     """What one decode step reads on each GPU. Without a configuration: one GPU, the checkpoint's own dtype.
 
+    What sparse attention reads a token of depth is its selector's keys, whose layout is the engine's own: unknown here.
     Only layers that attend to everything make a step grow with depth; a window is read whole at any depth beyond it.
     """
     ranks = configuration.parallel.tensor if configuration else 1
@@ -41,9 +42,12 @@ def reads_of(model: Model, configuration: Configuration | None) -> Reads:
     element = element_bytes(kv_dtype if kv_dtype != "auto" else model.dtype)
     speculative = configuration.speculative if configuration else None
     tokens = (speculative.draft_tokens or 1) if speculative else 1
+    weights = Bytes(round(weights_read(model, tokens, ranks) * _served_ratio(model, configuration)))
+    if any(isinstance(mixer, Gqa | Mla) and mixer.indexer is not None for mixer in growing):
+        return Reads(weights=weights, why="sparse attention reads the tokens it selects, not the whole cache")
     return Reads(
         cache_per_token=Bytes(round(elements * element)),
-        weights=Bytes(round(weights_read(model, tokens, ranks) * _served_ratio(model, configuration))),
+        weights=weights,
         why=f"{elements:,} elements of {element:g} bytes in {len(growing)} layers",
     )
 

@@ -66,7 +66,8 @@ def _formula(explained: Explanation) -> str:
 
 def _cache(explained: Explanation) -> list[str]:
     if explained.reads.cache_per_token is None:
-        return ["Bytes per token are not known, so the slope is no bandwidth: name the model with --model."]
+        why = explained.reads.why or "name the model with --model"
+        return [f"Bytes that a token of depth makes a step read are not known, so the slope is no bandwidth: {why}."]
     said = f"Each token of depth is {count(explained.reads.cache_per_token)} bytes ({explained.reads.why})"
     if explained.cache_bandwidth is None:
         return [f"{said}; no growth was found that could be turned into a bandwidth."]

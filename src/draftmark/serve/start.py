@@ -43,6 +43,8 @@ _ENVIRONMENT: Final = (("PYTHONFAULTHANDLER", "1"), ("PYTHONUNBUFFERED", "1"))
 _PREFIX: Final = re.compile(r"^.*?\bdraftmark\.embedded: (?:error: )?")
 """What the embedded engine's log and its command line put before a message."""
 _POLL: Final = 0.1
+_LOG_BEHIND: Final = 2.0
+"""Seconds by which the log of a server that answers may be behind."""
 _ASK: Final = 0.5
 """Seconds between two questions whether it is ready."""
 
@@ -194,8 +196,16 @@ def _until_ready(server: Server, patience: Mapping[Phase, float]) -> Outcome:
             if time.monotonic() - asked >= _ASK:
                 asked = time.monotonic()
                 if server.ready(client):
+                    _read_log_on(server)
                     return Ready(after=Seconds(time.time() - server.record.started))
             time.sleep(_POLL)
+
+
+def _read_log_on(server: Server) -> None:
+    """An endpoint may answer before the log's last lines are read, and the ledger needs those."""
+    until = time.monotonic() + _LOG_BEHIND
+    while server.phase != "ready" and time.monotonic() < until and server.check() is None:
+        time.sleep(_POLL)
 
 
 def _cause(outcome: Outcome) -> str:

@@ -215,3 +215,41 @@ def test_hundreds_of_megabytes_stream_in_bounded_memory(tmp_path: Path) -> None:
     assert lines_of(found.findings[0])[0] == 2_000_014
     assert peak < 32 * 2**20
     assert seconds < 120, "a slow machine with memory tracing; without it this takes seconds"
+
+
+VLLM = """\
+INFO 07-02 10:00:00 [api_server.py:1289] vLLM API server version 0.9.2
+INFO 07-02 10:00:00 [cli_args.py:309] non-default args: {'model': 'm', 'gpu_memory_utilization': 0.95}
+"""
+ENGINE_FAILED = """\
+ERROR 07-02 10:10:00 [core.py:588] EngineCore failed to start.
+ERROR 07-02 10:10:00 [core.py:588] Traceback (most recent call last):
+ERROR 07-02 10:10:00 [core.py:588]   File "/v/core.py", line 579, in run_engine_core
+ERROR 07-02 10:10:00 [core.py:588] {cause}
+"""
+SEE_ABOVE = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "ValueError: something odd",
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456",
+        "AssertionError",
+    ],
+)
+@pytest.mark.parametrize("process", ["", "(EngineCore_DP0 pid=77) "])
+@pytest.mark.parametrize("after", ["", SEE_ABOVE, "(APIServer pid=70) " + SEE_ABOVE])
+def test_the_root_cause_stands_behind_the_prefix_of_its_process(cause: str, process: str, after: str) -> None:
+    lines = ENGINE_FAILED.format(cause=cause).splitlines()
+    found = of(VLLM + "".join(f"{process}{line}\n" for line in lines) + after)
+    (finding,) = found.findings
+    assert finding.code == "unknown"
+    assert str(finding.evidence[0].value).endswith(cause)
+
+
+def test_the_root_cause_comes_before_the_reports_of_other_processes() -> None:
+    cause = "(EngineCore_DP0 pid=77) ERROR 07-02 10:10:01 [core.py:588] ValueError: something odd\n"
+    (finding,) = of(VLLM + "(APIServer pid=70) " + SEE_ABOVE + cause).findings
+    assert str(finding.evidence[0].value).endswith("ValueError: something odd")

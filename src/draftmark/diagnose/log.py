@@ -1,5 +1,6 @@
 """Reading a log of any size in one pass: starts, what each stated, and every sign of trouble, in bounded memory."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
@@ -34,6 +35,13 @@ _WAKING: Final = tuple(
     text.encode() for text in (*_ROOTS, *(text for text in signs.TEXTS if not any(root in text for root in _ROOTS)))
 )
 """Without any of these a block of a serving engine's log is passed over."""
+
+
+_PREFIX: Final = re.compile(
+    r"^\s*(?:\(\w+(?: \w+=\w+)*\)\s*|\[\d{4}-[^\]]*\]\s*|(?:ERROR|CRITICAL) [\d:. -]+\[[\w./]+:\d+\]\s*)+"
+)
+"""What engines write before each line of a message: process, level, time, and place in their source."""
+_RAISED: Final = re.compile(r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|\berrors\.[A-Z]\w*)(?::\s|$)")
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +176,8 @@ def _is_error(line: str) -> bool:
     text = line.lstrip()
     if " WARNING " in line or "Warning" in line:
         return False
+    if (prefix := _PREFIX.match(line)) is not None and _RAISED.match(line, prefix.end()):
+        return True
     head = text.split(":", 1)[0].rsplit(" ", 1)[-1]
     return (head.endswith(("Error", "Exception")) and ":" in text) or text.startswith("Fatal Python error")
 

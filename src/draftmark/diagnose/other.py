@@ -7,6 +7,8 @@ from draftmark.diagnose.case import Case, as_evidence, once
 from draftmark.finding import Change, Finding, Remedy, Severity
 
 _NOT_MEMORY = "no setting of memory changes this"
+_CONSEQUENCES = ("root cause above", "stack trace above", "EngineDeadError", "Engine core initialization failed")
+"""Exceptions by which the other processes report that one has failed: the reason is another."""
 
 
 def illegal_access(case: Case) -> Finding | None:
@@ -238,7 +240,8 @@ def environment_trouble(case: Case) -> Finding | None:
 def unknown(case: Case) -> Finding:
     """Nothing is known of it: the lines that a person should read."""
     start = case.start
-    lines = [*start.errors[:4], *list(start.last)[-4:]]
+    errors = sorted(start.errors, key=lambda seen: any(words in str(seen.value) for words in _CONSEQUENCES))
+    lines = [*errors[:4], *list(start.last)[-4:]]
     return Finding(
         code="unknown",
         severity="note",

@@ -253,3 +253,46 @@ def test_the_root_cause_comes_before_the_reports_of_other_processes() -> None:
     cause = "(EngineCore_DP0 pid=77) ERROR 07-02 10:10:01 [core.py:588] ValueError: something odd\n"
     (finding,) = of(VLLM + "(APIServer pid=70) " + SEE_ABOVE + cause).findings
     assert str(finding.evidence[0].value).endswith("ValueError: something odd")
+
+
+SERVING = SCENARIO[: SCENARIO.index("[2026-05-30 14:09:03")]
+GOES_ON = """\
+[2026-05-30 14:09:05] INFO:     127.0.0.1:5555 - "POST /v1/chat/completions HTTP/1.1" 200 OK
+[2026-05-30 14:09:06 TP3] Decode batch, #running-req: 1, #token: 120, token usage: 0.00
+"""
+
+
+@pytest.mark.parametrize("words", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+                                   "an illegal memory access was encountered", "CUDA out of memory. Tried to allocate",
+                                   "ValueError: no"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-05-30 14:09:03] prompt: 'why {}?'",
+        "INFO 07-02 10:10:00 [logger.py:43] Received request cmpl-1: prompt: 'why {}?', params: SamplingParams(n=1)",
+        "[2026-05-30 14:09:03] Receive: obj=GenerateReqInput(text='why {}?', rid='1')",
+        "[2026-05-30 14:09:03] input: why {}?",
+        "{{'messages': [{{'role': 'user', 'content': 'why {}?'}}]}}",
+    ],
+)
+def test_what_users_write_is_no_trouble(line: str, words: str) -> None:
+    assert of(SERVING + line.format(words) + "\n").findings == ()
+
+
+def test_an_exception_before_a_quoted_request_is_read() -> None:
+    (finding,) = of(SERVING + "ValueError: cannot answer prompt: 'hello'\n").findings
+    assert finding.evidence[0].value == "ValueError: cannot answer "
+
+
+def test_a_server_that_goes_on_is_not_dead() -> None:
+    crash = SCENARIO[: SCENARIO.index("[2026-05-30 14:09:04]")]
+    assert of(crash).findings[0].severity == "fatal"
+    first = of(crash + GOES_ON).findings[0]
+    assert (first.code, first.severity) == ("prefill-oom", "warning")
+    assert first.claim.endswith("the server went on serving after it")
+    assert of(SERVING + "ValueError: one request was wrong\n" + GOES_ON).findings == ()
+
+
+def test_lines_of_other_ranks_do_not_revive_a_server_that_ended_itself() -> None:
+    head, end = SCENARIO.split("[2026-05-30 14:09:04]")
+    assert of(f"{head}{GOES_ON}[2026-05-30 14:09:04]{end}").findings[0].severity == "fatal"

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from draftmark.configuration import EngineName
-from draftmark.diagnose import frames, signs
+from draftmark.diagnose import frames, requests, signs
 from draftmark.diagnose.frames import Place
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known
@@ -64,6 +64,10 @@ class Start:
         self.errors: list[Observation] = []
         self.tail: deque[tuple[str, int, str]] = deque(maxlen=_LAST_LINES)
         """Place, number and text of the last lines."""
+        self.answered = 0
+        """Number of the last line that tells of a request answered well; 0 where none does."""
+        self.stepped = 0
+        """Number of the last line that tells of a step or of throughput; 0 where none does."""
 
     @property
     def last(self) -> tuple[Observation, ...]:
@@ -72,6 +76,14 @@ class Start:
             _said("last line", Source(place=place, line=number, text=_shown(line)), self.phase)
             for place, number, line in self.tail
         )
+
+    def survived(self, line: int) -> bool:
+        """Whether the server stepped and answered after this line, and nothing since speaks of an end."""
+        if line >= min(self.answered, self.stepped):
+            return False
+        ends = ("ended itself", "worker died", "killed")
+        later = [sign.source.line or 0 for name in ends for sign in self.signs.get(name, [])]
+        return all(number < line for number in later)
 
     @property
     def troubled(self) -> bool:
@@ -102,6 +114,7 @@ class _Parser:
         return self.starts[-1].phase in _SERVING
 
     def line(self, line: str, number: int) -> None:
+        line = requests.without_request(line)
         seen, phase = self._read(line, number)
         if any(one.quantity == "start" for one in seen):
             self._begin()
@@ -110,6 +123,10 @@ class _Parser:
         if seen:
             self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
         self._trouble(start, line, number)
+        if requests.answered(line):
+            start.answered = number
+        if requests.stepped(line):
+            start.stepped = number
         if line and not line.isspace():
             start.tail.append((self._place, number, line))
 

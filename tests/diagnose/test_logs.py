@@ -296,3 +296,14 @@ def test_a_server_that_goes_on_is_not_dead() -> None:
 def test_lines_of_other_ranks_do_not_revive_a_server_that_ended_itself() -> None:
     head, end = SCENARIO.split("[2026-05-30 14:09:04]")
     assert of(f"{head}{GOES_ON}[2026-05-30 14:09:04]{end}").findings[0].severity == "fatal"
+
+
+@pytest.mark.parametrize(("size", "possible"), [("2.60", False), ("7.99", False), ("8.01", True), ("55.20", True)])
+def test_an_overflow_is_possible_only_where_the_pool_is_large_enough(size: str, possible: bool) -> None:
+    illegal = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    (finding,) = of(SERVING.replace("KV size: 13.09 GB", f"KV size: {size} GB") + illegal).findings
+    assert (finding.code, finding.confidence) == ("illegal-access", "certain")
+    assert ("possible: an offset of 32 bits overflows" in finding.claim) is possible
+    flags = [change.flag for remedy in finding.remedies for change in remedy.changes]
+    assert ("a kernel with 64-bit offsets" in flags) is possible
+    assert "another attention backend" in flags

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmark.explain import Ceiling, Explanation, Reads, explain
-from draftmark.sample import Arrival, Point, Sample
+from draftmark.sample import TOO_NOISY, Arrival, Point, Sample
 from draftmark.units import Bytes, BytesPerSecond, Seconds, Tokens
 
 GDDR = Ceiling(bytes_per_second=BytesPerSecond(1.792e12), kind="datasheet", source="RTX PRO 6000")
@@ -72,6 +72,16 @@ def test_invalid_points_warm_ups_and_failures_are_not_used() -> None:
     assert [row.step for row in explain([*good, *bad]).rows] == [row.step for row in explain(good).rows]
     with pytest.raises(ValueError, match="no valid point"):
         explain(bad)
+
+
+def test_points_too_noisy_to_be_used_are_left_out_where_enough_are_quiet() -> None:
+    quiet = [
+        point(d, *(request(d, 0.01 + 1e-6 * d + jitter) for jitter in (0, 1e-5, 2e-5))) for d in (2000, 4000, 16000)
+    ]
+    noisy = point(1000, *(request(1000, step) for step in (0.02, 0.2, 0.9)))
+    noisy = msgspec.structs.replace(noisy, flags=(f"{TOO_NOISY}the interval is wide",))
+    assert [row.depth for row in explain([noisy, *quiet]).rows] == [2012, 4012, 16012]
+    assert [row.depth for row in explain([noisy, *quiet[:2]]).rows] == [1012, 2012, 4012]
 
 
 def test_a_flat_curve_is_not_blamed_on_attention() -> None:

@@ -129,6 +129,7 @@ def test_risks_point_the_right_way() -> None:
         (Parallel(tensor=3), "h200:8", "32 attention heads do not divide by 3"),
         (Parallel(tensor=8, pipeline=2), "h200:8", "takes 16 GPUs, there are 8"),
         (Parallel(tensor=4, data=3, data_attention=True), "h200:8", "4 ranks do not divide by 3"),
+        (Parallel(tensor=2, data=3, data_attention=True), "h200:8", "2 ranks do not divide by 3"),
     ],
 )
 def test_layouts_that_cannot_work(parallel: Parallel, gpu: str, message: str) -> None:

@@ -35,6 +35,8 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
         raise ValueError("no valid point holds a request with two timed output tokens")
     concurrency = Counter(point.concurrency for point, _ in usable).most_common(1)[0][0]
     chosen = sorted((p for p in usable if p[0].concurrency == concurrency), key=lambda p: p[0].asked)
+    quiet = [p for p in chosen if not p[0].noisy]
+    chosen = quiet if len(quiet) >= _ENOUGH else chosen
     medians = [m for _, m in chosen]
     step = fit_line([m.depth for m in medians], [m.step for m in medians])
     per_token = fit_line([m.depth for m in medians], [m.per_token for m in medians])
@@ -87,6 +89,8 @@ class _Medians(msgspec.Struct, frozen=True):
         )
 
 
+_ENOUGH: Final = 3
+"""Depths that give a line with an interval; with so many quiet ones, those too noisy to be used are left out."""
 _DOUBLED: Final = 2.0
 
 

@@ -38,6 +38,8 @@ def check(model: Model, parallel: Parallel, machine: Machine) -> None:
     Raises:
         BadInput: heads, experts, layers or GPUs do not divide as asked.
     """
+    if parallel.data_attention and parallel.tensor % max(1, parallel.data):
+        raise _layout(f"{parallel.tensor} ranks do not divide by {parallel.data} attention groups", model, "--dp")
     attention = attention_ranks(parallel)
     for layer in model.layers:
         mixer = layer.mixer
@@ -53,8 +55,6 @@ def check(model: Model, parallel: Parallel, machine: Machine) -> None:
         raise _layout(f"{model.experts.count} experts do not divide by {parallel.expert}", model, "--ep")
     if parallel.pipeline > len(model.layers):
         raise _layout(f"{len(model.layers)} layers are fewer than {parallel.pipeline} stages", model, "--pp")
-    if parallel.data_attention and parallel.tensor % max(1, parallel.data):
-        raise _layout(f"{parallel.tensor} ranks do not divide by {parallel.data} attention groups", model, "--dp")
     if attention % parallel.decode_context:
         raise _layout(f"{attention} ranks do not divide by {parallel.decode_context}", model, "--dcp-size")
     if parallel.gpus > machine.count:

@@ -307,3 +307,24 @@ def test_an_overflow_is_possible_only_where_the_pool_is_large_enough(size: str, 
     flags = [change.flag for remedy in finding.remedies for change in remedy.changes]
     assert ("a kernel with 64-bit offsets" in flags) is possible
     assert "another attention backend" in flags
+
+
+@pytest.mark.parametrize(
+    ("tried", "value"),
+    [("896.00 MiB", "0.939"), ("14.00 GiB", "0.801"), ("16.60 GiB", None), ("90.00 GiB", None), ("200.00 GiB", None)],
+)
+def test_a_fraction_that_does_not_hold_the_weights_cannot_help(tried: str, value: str | None) -> None:
+    first = of(SCENARIO.replace("Tried to allocate 896.00 MiB", f"Tried to allocate {tried}")).findings[0]
+    remedy = first.remedies[-1]
+    (change,) = remedy.changes
+    assert change.flag == "--mem-fraction-static"
+    assert change.value == value
+    assert change.direction == ("lower" if value else "cannot help")
+    assert value is not None or "does not hold the weights (74.20 GiB)" in remedy.arithmetic
+
+
+@pytest.mark.parametrize("fraction", ["0.001", "1.5", "0"])
+def test_no_fraction_is_printed_that_no_engine_takes(fraction: str) -> None:
+    for finding in of(SCENARIO.replace("mem_fraction_static=0.94", f"mem_fraction_static={fraction}")).findings:
+        changes = [change for remedy in finding.remedies for change in remedy.changes]
+        assert [change.value for change in changes if change.flag == "--mem-fraction-static"] in ([], [None])

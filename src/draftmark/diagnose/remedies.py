@@ -39,12 +39,16 @@ def smaller_chunk(case: Case, what: str = "activations of a prefill step grow wi
 def lower_fraction(case: Case) -> Remedy | None:
     """Leave more memory outside the pool: by what was missing and a margin, where both are known."""
     missing, capacity, fraction = missing_bytes(case), case.capacity, case.fraction
-    if missing is None or capacity is None or fraction is None:
+    if missing is None or capacity is None or fraction is None or not 0 < fraction <= 1:
         change = case.change("fraction", "lower")
         now = f"; now {fraction:g}" if fraction is not None else ""
         return _remedy(change, f"the pool takes what the failed allocation needed{now}", "pool tokens")
     needed = missing + _MARGIN
     value = math.floor((fraction - needed / capacity) * 1000) / 1000
+    weights = (case.number("weights") or 0) + (case.number("draft_weights") or 0)
+    if value * capacity <= weights:
+        why = f"{fraction:g} x {gib(capacity)} without {gib(needed)} does not hold the weights ({gib(weights)})"
+        return _remedy(case.change("fraction", "cannot help"), why, "nothing")
     freed = (fraction - value) * capacity
     each = case.bytes_per_token
     cost = f"{gib(freed)} of pool" + (f", about {freed / each:,.0f} tokens" if each else "")
@@ -60,7 +64,7 @@ def raise_fraction(case: Case, least: float | None, why: str) -> Remedy | None:
     fraction = case.fraction
     if (least is not None and least > HIGH_FRACTION) or (fraction is not None and fraction >= HIGH_FRACTION):
         return None
-    value = f"above {least:.3f}" if least is not None else None
+    value = f"above {least:.3f}" if least is not None and least > 0 else None
     return _remedy(case.change("fraction", "raise", value), why, "room for activations; check the load afterwards")
 
 

@@ -328,3 +328,30 @@ def test_no_fraction_is_printed_that_no_engine_takes(fraction: str) -> None:
     for finding in of(SCENARIO.replace("mem_fraction_static=0.94", f"mem_fraction_static={fraction}")).findings:
         changes = [change for remedy in finding.remedies for change in remedy.changes]
         assert [change.value for change in changes if change.flag == "--mem-fraction-static"] in ([], [None])
+
+
+def test_the_watchdog_of_pytorch_is_not_the_engines() -> None:
+    timeout = (
+        "[rank{0}]:[E105 10:13:08.123456 ProcessGroupNCCL.cpp:629] [Rank {0}] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=1234, OpType=ALLREDUCE, NumelIn=8192, NumelOut=8192, Timeout(ms)=600000) ran for "
+        "600029 milliseconds before timing out.\n"
+    )
+    (finding,) = of(SERVING + timeout.format(1) + timeout.format(0)).findings
+    assert (finding.code, finding.confidence) == ("communication-error", "certain")
+    assert "on rank 0, 1: PyTorch's watchdog, not the engine's" in finding.claim
+    assert "communication-error" not in codes(of(SCENARIO + timeout.format(1))), "a consequence of the out of memory"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "OSError: [Errno 28] No space left on device: '/psm_1a2b3c4d'\n",
+        '  File "/usr/lib/multiprocessing/shared_memory.py", line 1\nOSError: [Errno 28] No space left on device\n',
+    ],
+)
+def test_shared_memory_that_is_full_is_no_full_disk(lines: str) -> None:
+    assert codes(of(VLLM + lines)) == ["shared-memory"]
+
+
+def test_a_full_disk_is_none_of_shared_memory() -> None:
+    assert codes(of(VLLM + "OSError: [Errno 28] No space left on device: '/models/x'\n")) == ["disk-full"]

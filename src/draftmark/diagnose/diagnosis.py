@@ -32,6 +32,7 @@ RULES: Final[tuple[Rule, ...]] = (
     other.shared_memory,
     other.oom_killer,
     other.watchdog,
+    other.collective_timeout,
     other.killed,
     other.pool_exhausted,
     other.request_beyond_limit,

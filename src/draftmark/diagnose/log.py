@@ -162,6 +162,8 @@ class _Parser:
             phase = where.phase if where is not None and _tells_more(where.phase, start.phase) else start.phase
             start.failures.append(Failure(observations=failed, phase=phase, place=where))
         told, error = signs.read(line), _is_error(line)
+        if any(name == "disk full" for name, _ in told) and any("shared_memory.py" in one for one in self._traceback):
+            told = [("shared memory", {})]
         if not told and not error:
             return
         source = Source(place=self._place, line=number, text=_shown(line))

@@ -68,7 +68,7 @@ def shared_memory(case: Case) -> Finding | None:
         case,
         "shared-memory",
         "shared memory",
-        f"shared memory for NCCL could not be made{size}: /dev/shm is full or limited (a container gets 64 MB)",
+        f"shared memory could not be made{size}: /dev/shm is full or limited (a container gets 64 MB)",
         Change(flag="--shm-size of the container, or free /dev/shm", direction="raise", value="16g, or --ipc=host"),
         "one segment for each pair of ranks; segments that a crash left behind count too",
     )
@@ -88,6 +88,24 @@ def watchdog(case: Case) -> Finding | None:
         f"the engine's watchdog ended it{after} without progress: a hang, not a lack of memory",
         _no_help(case),
         "find the hanging call in the stacks above the line; --watchdog-timeout only moves the end",
+    )
+
+
+def collective_timeout(case: Case) -> Finding | None:
+    """PyTorch's watchdog ended a rank that waited for the others."""
+    signs = case.signs("collective timeout")
+    if case.failure is not None or case.signs("shared memory"):
+        return None
+    ranks = sorted({int(sign.values["rank"]) for sign in signs if "rank" in sign.values})
+    waited = f" on rank {', '.join(map(str, ranks))}" if ranks else ""
+    return _simple(
+        case,
+        "communication-error",
+        "collective timeout",
+        f"a collective operation did not end in time{waited}: PyTorch's watchdog, not the engine's; another rank is "
+        "stuck or dead",
+        Change(flag="TORCH_NCCL_TRACE_BUFFER_SIZE (PyTorch's flight recorder)", direction="set", value="2000"),
+        "it records which rank did not come to the collective: look at that rank's stack and log",
     )
 
 

@@ -217,9 +217,9 @@ PATTERNS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
         r"Scheduler watchdog timeout \((?:self\.)?watchdog_timeout=(?P<seconds>[\d.]+)",
     ),
     (
-        "watchdog",
+        "collective timeout",
         ("Watchdog caught",),
-        r"Watchdog caught collective operation timeout.*?Timeout\(ms\)=(?P<milliseconds>\d+)",
+        r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout",
     ),
     ("watchdog", ("atchdog timeout",), r"[Ww]atchdog timeout"),
     (
@@ -265,6 +265,7 @@ PATTERNS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
         ),
         r"kill_process_tree called|SIGQUIT received|Received sigquit from a child process",
     ),
+    ("shared memory", ("No space left",), r"No space left on device: '/?(?:psm_|sem\.|torch_|dev/shm/)"),
     ("address in use", ("ddress already",), r"[Aa]ddress already in use"),
     ("not installed", ("No module named",), r"No module named '?(?P<module>sglang|vllm|draftmark|torch)\b"),
     ("disk full", ("No space left",), r"No space left on device"),

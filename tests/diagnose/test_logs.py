@@ -355,3 +355,28 @@ def test_shared_memory_that_is_full_is_no_full_disk(lines: str) -> None:
 
 def test_a_full_disk_is_none_of_shared_memory() -> None:
     assert codes(of(VLLM + "OSError: [Errno 28] No space left on device: '/models/x'\n")) == ["disk-full"]
+
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n"
+AFTER_WEIGHTS = SCENARIO[: SCENARIO.index("[2026-05-30 14:06:43")]
+AFTER_POOL = SCENARIO[: SCENARIO.index("[2026-05-30 14:07:20")]
+IN_DECODE = SERVING + "[2026-05-30 14:09:02 TP3] Decode batch, #running-req: 1, #token: 120, token usage: 0.00\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "confidence"),
+    [
+        (AFTER_WEIGHTS + OUT_OF_MEMORY, "pool-oom", "likely"),
+        (AFTER_WEIGHTS + '  File "x.py", line 1, in init_memory_pool\n' + OUT_OF_MEMORY, "pool-oom", "certain"),
+        (AFTER_WEIGHTS + "ValueError: failed to allocate buffer for kv cache\n" + OUT_OF_MEMORY, "pool-oom", "certain"),
+        (AFTER_POOL + OUT_OF_MEMORY, "pool-oom", "likely"),
+        (IN_DECODE + CUBLAS, "decode-oom", "likely"),
+        (IN_DECODE + '  File "x.py", line 1, in forward_decode\n' + CUBLAS, "decode-oom", "certain"),
+        (IN_DECODE + OUT_OF_MEMORY, "decode-oom", "certain"),
+    ],
+)
+def test_the_last_marker_alone_makes_it_likely(log: str, code: str, confidence: str) -> None:
+    first = of(log).findings[0]
+    assert (first.code, first.confidence) == (code, confidence)
+    assert first.claim.startswith("out of memory most likely") is (confidence == "likely")

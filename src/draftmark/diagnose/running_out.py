@@ -34,6 +34,8 @@ def out_of_memory(case: Case) -> Finding | None:
     else:
         kind = {"weights": "load", "ready": "serving"}.get(phase, phase)
     code, what, confidence, cure = _KINDS.get(kind, _KINDS["unknown"])
+    if confidence == "certain" and not _proved(case, kind):
+        what, confidence = f"most likely {what}", "likely"
     evidence = _evidence(case, *(as_evidence(sign) for sign in (*captures, *pool)))
     return Finding(
         code=code,
@@ -60,6 +62,20 @@ def fragmentation(case: Case) -> Finding | None:
         evidence=failure.observations[:1],
         remedies=(remedy,),
     )
+
+
+def _proved(case: Case, kind: str) -> bool:
+    """Whether more than the last marker before it tells what the engine was doing.
+
+    Between weights, pool and the next marker many things are allocated; and cuBLAS makes its handle in whichever step
+    needs it first.
+    """
+    failure = case.failure
+    if failure is None or (failure.place is not None and failure.place.phase == failure.phase):
+        return True
+    if kind == "pool":
+        return bool(case.signs("pool allocation failed", "pool asked"))
+    return "CUBLAS_STATUS_ALLOC_FAILED" not in str(failure.observations[0].value)
 
 
 def _warm_up(case: Case) -> Finding:

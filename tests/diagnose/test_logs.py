@@ -215,3 +215,95 @@ def test_hundreds_of_megabytes_stream_in_bounded_memory(tmp_path: Path) -> None:
     assert lines_of(found.findings[0])[0] == 2_000_014
     assert peak < 32 * 2**20
     assert seconds < 120, "a slow machine with memory tracing; without it this takes seconds"
+
+
+VLLM = """\
+INFO 07-02 10:00:00 [api_server.py:1289] vLLM API server version 0.9.2
+INFO 07-02 10:00:00 [cli_args.py:309] non-default args: {'model': 'm', 'gpu_memory_utilization': 0.95}
+"""
+ENGINE_FAILED = """\
+ERROR 07-02 10:10:00 [core.py:588] EngineCore failed to start.
+ERROR 07-02 10:10:00 [core.py:588] Traceback (most recent call last):
+ERROR 07-02 10:10:00 [core.py:588]   File "/v/core.py", line 579, in run_engine_core
+ERROR 07-02 10:10:00 [core.py:588] {cause}
+"""
+SEE_ABOVE = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "ValueError: something odd",
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456",
+        "AssertionError",
+    ],
+)
+@pytest.mark.parametrize("process", ["", "(EngineCore_DP0 pid=77) "])
+@pytest.mark.parametrize("after", ["", SEE_ABOVE, "(APIServer pid=70) " + SEE_ABOVE])
+def test_the_root_cause_stands_behind_the_prefix_of_its_process(cause: str, process: str, after: str) -> None:
+    lines = ENGINE_FAILED.format(cause=cause).splitlines()
+    found = of(VLLM + "".join(f"{process}{line}\n" for line in lines) + after)
+    (finding,) = found.findings
+    assert finding.code == "unknown"
+    assert str(finding.evidence[0].value).endswith(cause)
+
+
+def test_the_root_cause_comes_before_the_reports_of_other_processes() -> None:
+    cause = "(EngineCore_DP0 pid=77) ERROR 07-02 10:10:01 [core.py:588] ValueError: something odd\n"
+    (finding,) = of(VLLM + "(APIServer pid=70) " + SEE_ABOVE + cause).findings
+    assert str(finding.evidence[0].value).endswith("ValueError: something odd")
+
+
+SERVING = SCENARIO[: SCENARIO.index("[2026-05-30 14:09:03")]
+GOES_ON = """\
+[2026-05-30 14:09:05] INFO:     127.0.0.1:5555 - "POST /v1/chat/completions HTTP/1.1" 200 OK
+[2026-05-30 14:09:06 TP3] Decode batch, #running-req: 1, #token: 120, token usage: 0.00
+"""
+
+
+@pytest.mark.parametrize("words", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+                                   "an illegal memory access was encountered", "CUDA out of memory. Tried to allocate",
+                                   "ValueError: no"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-05-30 14:09:03] prompt: 'why {}?'",
+        "INFO 07-02 10:10:00 [logger.py:43] Received request cmpl-1: prompt: 'why {}?', params: SamplingParams(n=1)",
+        "[2026-05-30 14:09:03] Receive: obj=GenerateReqInput(text='why {}?', rid='1')",
+        "[2026-05-30 14:09:03] input: why {}?",
+        "{{'messages': [{{'role': 'user', 'content': 'why {}?'}}]}}",
+    ],
+)
+def test_what_users_write_is_no_trouble(line: str, words: str) -> None:
+    assert of(SERVING + line.format(words) + "\n").findings == ()
+
+
+def test_an_exception_before_a_quoted_request_is_read() -> None:
+    (finding,) = of(SERVING + "ValueError: cannot answer prompt: 'hello'\n").findings
+    assert finding.evidence[0].value == "ValueError: cannot answer "
+
+
+def test_a_server_that_goes_on_is_not_dead() -> None:
+    crash = SCENARIO[: SCENARIO.index("[2026-05-30 14:09:04]")]
+    assert of(crash).findings[0].severity == "fatal"
+    first = of(crash + GOES_ON).findings[0]
+    assert (first.code, first.severity) == ("prefill-oom", "warning")
+    assert first.claim.endswith("the server went on serving after it")
+    assert of(SERVING + "ValueError: one request was wrong\n" + GOES_ON).findings == ()
+
+
+def test_lines_of_other_ranks_do_not_revive_a_server_that_ended_itself() -> None:
+    head, end = SCENARIO.split("[2026-05-30 14:09:04]")
+    assert of(f"{head}{GOES_ON}[2026-05-30 14:09:04]{end}").findings[0].severity == "fatal"
+
+
+@pytest.mark.parametrize(("size", "possible"), [("2.60", False), ("7.99", False), ("8.01", True), ("55.20", True)])
+def test_an_overflow_is_possible_only_where_the_pool_is_large_enough(size: str, possible: bool) -> None:
+    illegal = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    (finding,) = of(SERVING.replace("KV size: 13.09 GB", f"KV size: {size} GB") + illegal).findings
+    assert (finding.code, finding.confidence) == ("illegal-access", "certain")
+    assert ("possible: an offset of 32 bits overflows" in finding.claim) is possible
+    flags = [change.flag for remedy in finding.remedies for change in remedy.changes]
+    assert ("a kernel with 64-bit offsets" in flags) is possible
+    assert "another attention backend" in flags

@@ -85,9 +85,18 @@ def examine(start: Start, configuration: Configuration | None) -> tuple[Finding,
     """Every rule's finding on one start; where none knows it, the lines that a person should read."""
     case = Case(start, configuration)
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
-    if not found and start.troubled:
+    if not found and start.troubled and not all(start.survived(seen.source.line or 0) for seen in start.errors):
         found = [other.unknown(case)]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted((_outlived(finding, start) for finding in found), key=_order))
+
+
+def _outlived(finding: Finding, start: Start) -> Finding:
+    """A fatal finding, as a warning where the server went on after everything that proves it."""
+    lines = [seen.source.line or 0 for seen in finding.evidence]
+    if finding.severity != "fatal" or not lines or not start.survived(max(lines)):
+        return finding
+    claim = f"{finding.claim}; the server went on serving after it"
+    return msgspec.structs.replace(finding, severity="warning", claim=claim)
 
 
 def _order(finding: Finding) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Reading a log of any size in one pass: starts, what each stated, and every sign of trouble, in bounded memory."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
@@ -7,7 +8,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from draftmark.configuration import EngineName
-from draftmark.diagnose import frames, signs
+from draftmark.diagnose import frames, requests, signs
 from draftmark.diagnose.frames import Place
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known
@@ -36,6 +37,13 @@ _WAKING: Final = tuple(
 """Without any of these a block of a serving engine's log is passed over."""
 
 
+_PREFIX: Final = re.compile(
+    r"^\s*(?:\(\w+(?: \w+=\w+)*\)\s*|\[\d{4}-[^\]]*\]\s*|(?:ERROR|CRITICAL) [\d:. -]+\[[\w./]+:\d+\]\s*)+"
+)
+"""What engines write before each line of a message: process, level, time, and place in their source."""
+_RAISED: Final = re.compile(r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|\berrors\.[A-Z]\w*)(?::\s|$)")
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One failed allocation: what the allocator said, and where the engine was."""
 
@@ -56,6 +64,10 @@ class Start:
         self.errors: list[Observation] = []
         self.tail: deque[tuple[str, int, str]] = deque(maxlen=_LAST_LINES)
         """Place, number and text of the last lines."""
+        self.answered = 0
+        """Number of the last line that tells of a request answered well; 0 where none does."""
+        self.stepped = 0
+        """Number of the last line that tells of a step or of throughput; 0 where none does."""
 
     @property
     def last(self) -> tuple[Observation, ...]:
@@ -64,6 +76,14 @@ class Start:
             _said("last line", Source(place=place, line=number, text=_shown(line)), self.phase)
             for place, number, line in self.tail
         )
+
+    def survived(self, line: int) -> bool:
+        """Whether the server stepped and answered after this line, and nothing since speaks of an end."""
+        if line >= min(self.answered, self.stepped):
+            return False
+        ends = ("ended itself", "worker died", "killed")
+        later = [sign.source.line or 0 for name in ends for sign in self.signs.get(name, [])]
+        return all(number < line for number in later)
 
     @property
     def troubled(self) -> bool:
@@ -94,6 +114,7 @@ class _Parser:
         return self.starts[-1].phase in _SERVING
 
     def line(self, line: str, number: int) -> None:
+        line = requests.without_request(line)
         seen, phase = self._read(line, number)
         if any(one.quantity == "start" for one in seen):
             self._begin()
@@ -102,6 +123,10 @@ class _Parser:
         if seen:
             self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
         self._trouble(start, line, number)
+        if requests.answered(line):
+            start.answered = number
+        if requests.stepped(line):
+            start.stepped = number
         if line and not line.isspace():
             start.tail.append((self._place, number, line))
 
@@ -168,6 +193,8 @@ def _is_error(line: str) -> bool:
     text = line.lstrip()
     if " WARNING " in line or "Warning" in line:
         return False
+    if (prefix := _PREFIX.match(line)) is not None and _RAISED.match(line, prefix.end()):
+        return True
     head = text.split(":", 1)[0].rsplit(" ", 1)[-1]
     return (head.endswith(("Error", "Exception")) and ":" in text) or text.startswith("Fatal Python error")
 

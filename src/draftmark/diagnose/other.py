@@ -3,10 +3,13 @@
 import msgspec
 
 from draftmark.diagnose import remedies
-from draftmark.diagnose.case import Case, as_evidence, once
+from draftmark.diagnose.case import Case, as_evidence, gib, once
 from draftmark.finding import Change, Finding, Remedy, Severity
 
 _NOT_MEMORY = "no setting of memory changes this"
+_LARGEST_OFFSET = 2**31
+_CONSEQUENCES = ("root cause above", "stack trace above", "EngineDeadError", "Engine core initialization failed")
+"""Exceptions by which the other processes report that one has failed: the reason is another."""
 
 
 def illegal_access(case: Case) -> Finding | None:
@@ -14,22 +17,36 @@ def illegal_access(case: Case) -> Finding | None:
     signs = case.signs("illegal access")
     if not signs:
         return None
-    tokens = case.number("pool_tokens")
-    pool = (
-        f"; the pool is large ({tokens:,.0f} tokens), and offsets of 32 bits overflow in large pools only"
-        if tokens
-        else ""
-    )
-    changes = [Remedy(changes=(_no_help(case),), arithmetic=_NOT_MEMORY, cost="nothing")]
-    kernel = Change(flag="another attention backend, or a kernel with 64-bit offsets", direction="set")
-    changes.insert(0, Remedy(changes=(kernel,), arithmetic=f"block number x stride beyond 2^31{pool}", cost="speed"))
+    kernel = Change(flag="another attention backend", direction="set")
+    tried = "another kernel for the same step tells whether it is that one; CUDA_LAUNCH_BLOCKING=1 names the call"
+    changes = [Remedy(changes=(kernel,), arithmetic=tried, cost="speed")]
+    overflow = _overflow(case)
+    if overflow:
+        wider = Change(flag="a kernel with 64-bit offsets", direction="set")
+        changes.append(Remedy(changes=(wider,), arithmetic=overflow, cost="speed"))
+    changes.append(Remedy(changes=(_no_help(case),), arithmetic=_NOT_MEMORY, cost="nothing"))
+    claim = "a kernel accessed memory that is not its own: a bug in a kernel, not a lack of memory"
     return Finding(
         code="illegal-access",
         severity="fatal",
         confidence="certain",
-        claim=f"a kernel accessed memory that is not its own: a bug in a kernel, not a lack of memory{pool}",
+        claim=f"{claim}; {overflow}" if overflow else claim,
         evidence=tuple(as_evidence(sign) for sign in signs[:3]),
         remedies=tuple(changes),
+    )
+
+
+def _overflow(case: Case) -> str:
+    """Words on an overflow of 32 bits, where the pool is large enough for one; empty where it is not, or not known.
+
+    A key is half of what a token has in the pool, and an element has two bytes at most.
+    """
+    size = case.number("pool_bytes")
+    if size is None or size / 4 <= _LARGEST_OFFSET:
+        return ""
+    return (
+        f"possible: an offset of 32 bits overflows (the pool of {gib(size)} has {size / 4:,.0f} elements of keys over "
+        "all layers, more than 2^31; one layer has fewer)"
     )
 
 
@@ -238,7 +255,8 @@ def environment_trouble(case: Case) -> Finding | None:
 def unknown(case: Case) -> Finding:
     """Nothing is known of it: the lines that a person should read."""
     start = case.start
-    lines = [*start.errors[:4], *list(start.last)[-4:]]
+    errors = sorted(start.errors, key=lambda seen: any(words in str(seen.value) for words in _CONSEQUENCES))
+    lines = [*errors[:4], *list(start.last)[-4:]]
     return Finding(
         code="unknown",
         severity="note",

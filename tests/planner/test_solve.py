@@ -54,6 +54,17 @@ def test_a_starved_pool_asks_for_a_higher_fraction() -> None:
     assert found.first.plan.configuration.memory_fraction > 0.45
 
 
+def test_a_pool_that_leaves_no_headroom_asks_for_a_lower_fraction() -> None:
+    """Two 24 GB cards hold gpt-oss-20b and more than the target, at a utilization that leaves too little beside it."""
+    found = solved("openai/gpt-oss-20b", "rtx-3090:2", target(100_000), engine="vllm", parallel=Parallel(tensor=2))
+    assert found.asked.worst_risk > SAFE
+    first = found.first
+    assert first is not None
+    assert [change.direction for change in first.changes if change.flag == "--gpu-memory-utilization"] == ["lower"]
+    assert first.good
+    assert found.otherwise is None
+
+
 def test_the_reserve_and_pages_count() -> None:
     plain = solved("Qwen/Qwen3-8B", "h200", target(30_000, 1_000), page=Tokens(64))
     assert plain.asked.reach is not None

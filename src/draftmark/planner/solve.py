@@ -165,6 +165,8 @@ def search(given: Given, configuration: Configuration, draft: Model | None) -> I
             continue  # A layout that cannot work is no candidate; the one that was asked for was checked before.
         yield candidate(wanted, first, steps, None)
         fraction = sufficient(given, wanted, first, draft)
+        if fraction is not None and first.reach is not None and first.reach.probability >= SURE:
+            fraction = highest_safe(given, wanted, draft, low=fraction, high=first.configuration.memory_fraction or 0)
         if fraction is not None:
             moved = msgspec.structs.replace(wanted, memory_fraction=fraction)
             yield candidate(moved, given.plan(moved, draft), steps, fraction_step(first, fraction))
@@ -196,10 +198,14 @@ def candidate(asked: Configuration, found: Plan, steps: tuple[Step, ...], fracti
 def sufficient(given: Given, wanted: Configuration, first: Plan, draft: Model | None) -> float | None:
     """The least fraction, in steps of 0.005, at which the target is reached; None where none does or none is needed.
 
-    The pool grows linearly with the fraction, so two plans give the slope.
+    The pool grows linearly with the fraction, so two plans give the slope. A pool that is large enough already wants
+    another fraction only where the headroom beside it is too small: a lower one, the classic mistake's other side.
     """
     base, reach = first.configuration.memory_fraction, first.reach
-    if base is None or reach is None or reach.probability >= SURE or reach.requests < reach.concurrency:
+    if base is None or reach is None or reach.requests < reach.concurrency:
+        return None
+    reached = reach.probability >= SURE
+    if reached and first.worst_risk <= SAFE:
         return None
     probe = base + 0.02 if base + 0.02 <= HIGHEST else base - 0.02
     other = given.plan(msgspec.structs.replace(wanted, memory_fraction=probe), draft).reach
@@ -208,20 +214,36 @@ def sufficient(given: Given, wanted: Configuration, first: Plan, draft: Model | 
     slope = (other.available - reach.available) / (probe - base)
     missing = reach.needed + 1.3 * reach.deviation - reach.available
     fraction = math.ceil((base + missing / slope) / GRAIN) * GRAIN
-    return round(fraction, 3) if base < fraction <= HIGHEST else None
+    useful = 0 < fraction < base if reached else base < fraction <= HIGHEST
+    return round(fraction, 3) if useful else None
+
+
+def highest_safe(given: Given, wanted: Configuration, draft: Model | None, *, low: float, high: float) -> float | None:
+    """The highest fraction in [low, high) without a risk, to a step of 0.005; None where not even `low` is safe."""
+
+    def safe(fraction: float) -> bool:
+        return given.plan(msgspec.structs.replace(wanted, memory_fraction=fraction), draft).worst_risk <= SAFE
+
+    if not safe(low):
+        return None
+    while high - low > GRAIN:
+        middle = round((low + high) / 2, 3)
+        low, high = (middle, high) if safe(middle) else (low, middle)
+    return low
 
 
 def fraction_step(first: Plan, fraction: float) -> Step:
     """A move of the fraction as a step."""
     flag = "--mem-fraction-static" if first.configuration.engine == "sglang" else "--gpu-memory-utilization"
     base = first.configuration.memory_fraction or 0
-    held = (fraction - base) * first.device.memory / GIB
+    moved = abs(fraction - base) * first.device.memory / GIB
+    higher = fraction > base
     return Step(
         name="fraction",
-        changes=(Change(flag=flag, direction="raise", value=f"{fraction:.3f}"),),
+        changes=(Change(flag=flag, direction="raise" if higher else "lower", value=f"{fraction:.3f}"),),
         set=(("memory_fraction", fraction),),
-        cost=f"{held:.2f} GiB less headroom",
-        weight=1.0 + 20 * (fraction - base),
+        cost=f"{moved:.2f} GiB less {'headroom' if higher else 'pool'}",
+        weight=1.0 + 20 * abs(fraction - base),
     )
 
 

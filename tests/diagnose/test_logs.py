@@ -380,3 +380,20 @@ def test_the_last_marker_alone_makes_it_likely(log: str, code: str, confidence: 
     first = of(log).findings[0]
     assert (first.code, first.confidence) == (code, confidence)
     assert first.claim.startswith("out of memory most likely") is (confidence == "likely")
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (SCENARIO + SERVING, " (start 1 of 2; the last start serves)"),
+        (SCENARIO + AFTER_WEIGHTS, " (start 1 of 2; the last start is in phase pool)"),
+        (SCENARIO + SCENARIO, " (start 2 of 2)"),
+        (SERVING + SCENARIO, " (start 2 of 2)"),
+        (SERVING + SCENARIO + SERVING, " (start 2 of 3; the last start serves)"),
+    ],
+)
+def test_a_finding_says_which_start_it_is_of(log: str, said: str) -> None:
+    claims = [finding.claim for finding in of(log).findings]
+    assert claims
+    assert all(claim.endswith(said) for claim in claims)
+    assert "(start" not in of(SCENARIO).findings[0].claim

@@ -53,6 +53,7 @@ CODES: Final = (
 """Every code that a finding can have; docs/findings.md describes each."""
 
 _CERTAINTY: Final = ("certain", "likely", "possible")
+_SERVES: Final = frozenset({"ready", "prefill", "decode"})
 _SEVERITY: Final = ("fatal", "warning", "note")
 
 
@@ -77,9 +78,21 @@ def diagnose(stream: BinaryIO, place: str, configuration: Configuration | None =
     """
     starts = read(stream, place)
     troubled = [start for start in starts if start.troubled] or [starts[-1]]
-    findings = examine(troubled[-1], configuration)
+    findings = tuple(_placed(finding, troubled[-1], starts) for finding in examine(troubled[-1], configuration))
     last = starts[-1]
     return Diagnosis(place=place, engine=last.engine, starts=len(starts), phase=last.phase, findings=findings)
+
+
+def _placed(finding: Finding, start: Start, starts: tuple[Start, ...]) -> Finding:
+    """A finding that says which of several starts it is of, and how the last one fares where it is an earlier one."""
+    if len(starts) == 1:
+        return finding
+    last = starts[-1]
+    fares = ""
+    if start is not last:
+        fares = "; the last start serves" if last.phase in _SERVES else f"; the last start is in phase {last.phase}"
+    claim = f"{finding.claim} (start {starts.index(start) + 1} of {len(starts)}{fares})"
+    return msgspec.structs.replace(finding, claim=claim)
 
 
 def examine(start: Start, configuration: Configuration | None) -> tuple[Finding, ...]:

@@ -397,3 +397,15 @@ def test_a_finding_says_which_start_it_is_of(log: str, said: str) -> None:
     assert claims
     assert all(claim.endswith(said) for claim in claims)
     assert "(start" not in of(SCENARIO).findings[0].claim
+
+
+def test_an_exception_that_was_survived_hides_neither_the_fatal_one_nor_an_earlier_start() -> None:
+    survived = "ValueError: one request was wrong\n" + GOES_ON
+    (finding,) = of(SERVING + survived + "KeyError: 'lost'\n").findings
+    assert finding.evidence[0].value == "KeyError: 'lost'"
+    assert "(start 1 of 2; the last start serves)" in of(SCENARIO + SERVING + survived).findings[0].claim
+
+
+def test_a_worker_that_died_of_something_else_is_unknown() -> None:
+    died = "ERROR 11-29 20:44:13 [executor.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: 1)\n"
+    assert codes(of(VLLM + died)) == ["unknown"]

@@ -99,7 +99,7 @@ def examine(start: Start, configuration: Configuration | None) -> tuple[Finding,
     """Every rule's finding on one start; where none knows it, the lines that a person should read."""
     case = Case(start, configuration)
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
-    if not found and start.troubled and not all(start.survived(seen.source.line or 0) for seen in start.errors):
+    if not found and start.troubled and (start.last_errors or not start.errors):
         found = [other.unknown(case)]
     return tuple(sorted((_outlived(finding, start) for finding in found), key=_order))
 

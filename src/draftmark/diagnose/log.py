@@ -86,9 +86,16 @@ class Start:
         return all(number < line for number in later)
 
     @property
+    def last_errors(self) -> list[Observation]:
+        """Exceptions that the server did not survive."""
+        return [seen for seen in self.errors if not self.survived(seen.source.line or 0)]
+
+    @property
     def troubled(self) -> bool:
         """Whether anything in it speaks of trouble; an end that was asked for is none."""
-        return bool(self.failures or self.signs.keys() - _ENDS or (self.errors and "asked to end" not in self.signs))
+        return bool(
+            self.failures or self.signs.keys() - _ENDS or (self.last_errors and "asked to end" not in self.signs)
+        )
 
 
 def read(stream: BinaryIO, place: str) -> tuple[Start, ...]:

@@ -273,7 +273,7 @@ def environment_trouble(case: Case) -> Finding | None:
 def unknown(case: Case) -> Finding:
     """Nothing is known of it: the lines that a person should read."""
     start = case.start
-    errors = sorted(start.errors, key=lambda seen: any(words in str(seen.value) for words in _CONSEQUENCES))
+    errors = sorted(start.last_errors, key=lambda seen: any(words in str(seen.value) for words in _CONSEQUENCES))
     lines = [*errors[:4], *list(start.last)[-4:]]
     return Finding(
         code="unknown",

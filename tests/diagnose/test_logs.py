@@ -371,6 +371,7 @@ IN_DECODE = SERVING + "[2026-05-30 14:09:02 TP3] Decode batch, #running-req: 1, 
         (AFTER_WEIGHTS + '  File "x.py", line 1, in init_memory_pool\n' + OUT_OF_MEMORY, "pool-oom", "certain"),
         (AFTER_WEIGHTS + "ValueError: failed to allocate buffer for kv cache\n" + OUT_OF_MEMORY, "pool-oom", "certain"),
         (AFTER_POOL + OUT_OF_MEMORY, "pool-oom", "likely"),
+        (AFTER_POOL + '  File "lora_manager.py", line 1, in init_memory_pool\n' + OUT_OF_MEMORY, "pool-oom", "likely"),
         (IN_DECODE + CUBLAS, "decode-oom", "likely"),
         (IN_DECODE + '  File "x.py", line 1, in forward_decode\n' + CUBLAS, "decode-oom", "certain"),
         (IN_DECODE + OUT_OF_MEMORY, "decode-oom", "certain"),
@@ -409,3 +410,9 @@ def test_an_exception_that_was_survived_hides_neither_the_fatal_one_nor_an_earli
 def test_a_worker_that_died_of_something_else_is_unknown() -> None:
     died = "ERROR 11-29 20:44:13 [executor.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: 1)\n"
     assert codes(of(VLLM + died)) == ["unknown"]
+
+
+@pytest.mark.parametrize("cause", ["triton.runtime.errors.OutOfResources: out of resource", "AssertionError"])
+def test_an_exception_without_prefix_is_seen(cause: str) -> None:
+    (finding,) = of(AFTER_POOL + cause + "\n").findings
+    assert (finding.code, finding.evidence[0].value) == ("unknown", cause)

@@ -22,7 +22,11 @@ _FRAMES: Final[tuple[tuple[Activity, Phase, str], ...]] = (
         r"in (?:capture|capture_model|capture_one\w*|init_device_graphs|capture_\w*graphs?)\b|cuda_graph",
     ),
     ("graphs", "graphs", r"capture_model\b|torch\.cuda\.graph\("),
-    ("pool", "pool", r"in (?:initialize_kv_cache\w*|allocate_kv_cache\w*|init_memory_pool|_create_buffers|_reserve)\b"),
+    (
+        "pool",
+        "pool",
+        r"^(?!.*lora).*in (?:initialize_kv_cache\w*|allocate_kv_cache\w*|init_memory_pool|_create_buffers|_reserve)\b",
+    ),
     ("sampler", "warm-up", r"in _?dummy_sampler_run\b|in _?dummy_pooler_run\b"),
     ("profile", "profile", r"in (?:profile_run|determine_available_memory|determine_num_available_blocks)\b"),
     ("logits", "prefill", r"prompt_logprobs|log_softmax|in compute_logits\b|in get_logprobs\b|logits_processor\.py"),

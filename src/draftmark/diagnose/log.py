@@ -202,7 +202,8 @@ def _is_error(line: str) -> bool:
     text = line.lstrip()
     if " WARNING " in line or "Warning" in line:
         return False
-    if (prefix := _PREFIX.match(line)) is not None and _RAISED.match(line, prefix.end()):
+    prefix = _PREFIX.match(line)
+    if _RAISED.match(line, prefix.end() if prefix is not None else 0):
         return True
     head = text.split(":", 1)[0].rsplit(" ", 1)[-1]
     return (head.endswith(("Error", "Exception")) and ":" in text) or text.startswith("Fatal Python error")

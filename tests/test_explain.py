@@ -1,5 +1,8 @@
 """Explanations of curves whose causes are known."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -134,3 +137,11 @@ def test_requests_side_by_side_read_their_caches_in_one_step() -> None:
     assert together.cache_bandwidth is not None
     assert single.cache_bandwidth is not None
     assert together.cache_bandwidth.value == pytest.approx(single.cache_bandwidth.value, rel=1e-3)
+
+
+def test_every_code_is_documented() -> None:
+    root = Path(__file__).parents[1]
+    source = (root / "src" / "draftmark" / "explain" / "findings.py").read_text(encoding="utf-8")
+    codes_in_source = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source))
+    page = (root / "docs" / "cost-of-depth.md").read_text(encoding="utf-8")
+    assert codes_in_source == set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))

@@ -1,4 +1,4 @@
-"""What a decode curve proves: one small rule a finding, each documented in docs/findings.md."""
+"""What a decode curve proves: one small rule a finding, each documented in docs/cost-of-depth.md."""
 
 from draftmark.explain.explanation import NOISY, Ceiling, Explanation
 from draftmark.finding import Confidence, Finding, Remedy

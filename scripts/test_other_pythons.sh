@@ -7,7 +7,11 @@ cd "$(dirname "$0")/.."
 find_python() {
     local candidate
     for candidate in "python$1" "$HOME"/.pyenv/versions/"$1"*/bin/python /opt/python/cp"${1/./}"*/bin/python; do
-        if command -v "$candidate" > /dev/null 2>&1; then command -v "$candidate"; return; fi
+        # A pyenv shim is on the path for versions that are not switched on: only what runs counts.
+        if "$candidate" -c "import sys, venv; sys.exit('$1' != '%d.%d' % sys.version_info[:2])" > /dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
     done
 }
 

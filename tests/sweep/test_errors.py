@@ -52,11 +52,14 @@ def test_a_server_that_fails_on_a_few_tokens(server: GroundTruth) -> None:
         sweep(server.url, (100,), QUICK, sink=nothing)
 
 
-def test_a_chat_only_server_is_found_out(server: GroundTruth) -> None:
-    server.control(Setup(pace=FAST, completions=False))
-    result = sweep(server.url, (100,), QUICK, sink=nothing)
+@pytest.mark.parametrize("tokenize", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_chat_only_server_is_found_out(server: GroundTruth, tokenize: bool, strict: bool) -> None:
+    server.control(Setup(pace=FAST, completions=False, tokenize=tokenize, strict=strict))
+    result = sweep(server.url, (100, 900), QUICK, sink=nothing)
     assert result.dialect.route == "/v1/chat/completions"
-    assert result.points[0].invalid is None
+    assert [point.invalid for point in result.points] == [None, None]
+    assert [sample.prompt_tokens for point in result.points for sample in point.measured] == [100, 900]
     asked = msgspec.structs.replace(QUICK, api="completions")
     assert "no such route" in message(server.url, asked)
 

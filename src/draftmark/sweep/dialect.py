@@ -10,9 +10,9 @@ from draftmark.sweep.client import Client
 from draftmark.sweep.events import Stream, read, said_by
 from draftmark.sweep.exchange import Exchange
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.route import Route, prompt_fields
 from draftmark.sweep.watch import post_watched
 
-Route = Literal["/v1/completions", "/v1/chat/completions"]
 PROBE_TEXT: Final = "The tide tables of the harbour say that"
 PROBE_TOKENS: Final = 4
 
@@ -36,10 +36,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def body(self, prompt: Prompt, *, output: int, seed: int) -> bytes:
         """The request as JSON."""
         fields: dict[str, object] = {"model": self.model, "max_tokens": output, "stream": True}
-        if self.route == "/v1/completions":
-            fields["prompt"] = prompt.text if prompt.ids is None else prompt.ids
-        else:
-            fields["messages"] = [{"role": "user", "content": prompt.text}]
+        fields |= prompt_fields(self.route, prompt.text if prompt.ids is None else prompt.ids)
         options = {name: True for name in ("include_usage", "continuous_usage_stats") if name in self.extras}
         if options:
             fields["stream_options"] = options

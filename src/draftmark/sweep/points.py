@@ -11,7 +11,7 @@ import msgspec
 from draftmark.physics.figures import figures
 from draftmark.sample import Point, Sample
 from draftmark.sweep import sanity
-from draftmark.sweep.corpus import Corpus, file_corpus, python_corpus
+from draftmark.sweep.corpus import Corpus
 from draftmark.sweep.fit import Refusal, predicted_prefill, refusal
 from draftmark.sweep.judge import RESTARTED, Judge
 from draftmark.sweep.options import Event, Kept, Options, Sending, Started, Sweep
@@ -21,8 +21,6 @@ from draftmark.sweep.sender import Batch, Sender
 from draftmark.sweep.server import Server
 from draftmark.units import Tokens
 
-CHARACTERS_A_TOKEN: Final = 5
-"""More than the texts take on average, so that they last for the deepest prompt."""
 CORRECTIONS: Final = 2
 """Times that a text is recut. One does unless the cut falls where the tokenizer joins over more than a line."""
 TIMES_PREDICTED: Final = 3.0
@@ -44,6 +42,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
     refusals: tuple[Refusal, ...]
 
+    @property
+    def deepest(self) -> int:
+        """Tokens of the longest prompt that is sent."""
+        return max(cell.depth for cell in self.cells)
+
 
 def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
     """Fewer requests at once (or a second) before more, and shorter depths before longer, without what cannot fit."""
@@ -61,18 +64,6 @@ def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
     return Plan(cells=tuple(cells), refusals=tuple(refusals))
 
 
-def text(options: Options, plan: Plan, seed: int) -> Corpus:
-    """Enough text for the deepest prompt.
-
-    Raises:
-        BadInput: there is not enough.
-    """
-    characters = max((cell.depth for cell in plan.cells), default=1) * CHARACTERS_A_TOKEN
-    if options.texts:
-        return file_corpus(options.texts, characters=characters)
-    return python_corpus(options.content, characters=characters, seed=seed)
-
-
 class Measurement:
     """One sweep of one server."""
 
@@ -84,6 +75,7 @@ class Measurement:
         corpus: Corpus,
         overhead: Overhead,
         *,
+        density: float | None,
         seed: int,
         sink: Callable[[Point], None],
         on_event: Callable[[Event], None],
@@ -97,11 +89,17 @@ class Measurement:
             server, mode=options.mode, output=options.output, seed=seed, gap=options.stall, alive=alive
         )
         self._maker = PromptMaker(
-            corpus, server.counter, send_ids=server.dialect.token_ids, overhead=server.dialect.overhead, seed=seed
+            corpus,
+            server.counter,
+            send_ids=server.dialect.token_ids,
+            overhead=server.dialect.overhead,
+            density=density,
+            seed=seed,
         )
         self._documents: list[Prompt] = []
         self._prefills: list[tuple[int, float]] = []
         self._first_sanity: sanity.Sanity | None = None
+        self._asked: set[int] = set()
         self._warmed = options.warm_up == 0
 
     async def run(self, finished: tuple[Point, ...]) -> Sweep:
@@ -138,9 +136,10 @@ class Measurement:
             self._keep(msgspec.structs.replace(point, open=True))
 
     def _sane(self, point: Point) -> Point:
-        """With what is said of the output at this depth, where that was asked for."""
-        if not self._options.sanity or point.invalid is not None or point.concurrency > 1:
+        """With what is said of the output at this depth, where that was asked for: once a depth, at its first load."""
+        if not self._options.sanity or point.invalid is not None or point.asked in self._asked:
             return point
+        self._asked.add(point.asked)
         patience = self._patience(point.asked)
         seen = sanity.ask(self._server, self._maker, point.asked, seed=self._seed, patience=patience)
         self._first_sanity = self._first_sanity or seen
@@ -218,9 +217,8 @@ class Measurement:
         """New prompts; in warm mode the beginnings of documents that serve all depths, one a stream."""
         if self._options.mode == "cold":
             return tuple(self._maker.make(depth) for _ in range(count))
-        deepest = max(cell.depth for cell in self._plan.cells)
         while len(self._documents) < count:
-            self._documents.append(self._maker.make(deepest))
+            self._documents.append(self._maker.make(self._plan.deepest))
         return tuple(self._maker.shorten(document, depth) for document in self._documents[:count])
 
     def _judged(self, cell: Cell, samples: tuple[Sample, ...], batches: tuple[Batch, ...]) -> Point:

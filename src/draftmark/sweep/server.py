@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import httpx
 import msgspec
@@ -12,16 +11,14 @@ from draftmark.errors import BadInput, DraftmarkError, EngineFailed, one_line
 from draftmark.observation import ServerState
 from draftmark.sweep.bounded import ASK_SECONDS
 from draftmark.sweep.client import Client, Target, target_of
-from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, Route, negotiate
+from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, negotiate
 from draftmark.sweep.events import read
 from draftmark.sweep.options import Asking, Event, Options
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.route import CHAT, COMPLETIONS, Route
 from draftmark.sweep.tokens import Counter, FileCounter, ServerCounter, UsageCounter
 from draftmark.sweep.watch import post_watched
 from draftmark.units import Tokens
-
-COMPLETIONS: Final[Route] = "/v1/completions"
-CHAT: Final[Route] = "/v1/chat/completions"
 
 
 class Server:
@@ -89,6 +86,13 @@ def while_it_answers(place: str) -> Iterator[None]:
     """Turn a server that is gone within the block into EngineFailed."""
     try:
         yield
+    except httpx.HTTPStatusError as problem:
+        status = problem.response.status_code
+        raise EngineFailed(
+            f"the server answers {status} where it is asked to count tokens",
+            place=str(problem.request.url),
+            remedy="give --tokenizer, so that it need not, or see its log",
+        ) from None
     except httpx.HTTPError as problem:
         raise EngineFailed(
             f"the server no longer answers ({problem})", place=place, remedy="see the end of its log"
@@ -104,7 +108,7 @@ async def _agree(
     state = _shown(raw)
     tell(Asking(what=f"{one_line(model)} for {PROBE_TOKENS} tokens", seconds=options.first_patience))
     dialect = await _dialect(client, model, options, base)
-    counter = _counter(http, base, model, options)
+    counter = _counter(http, base, dialect, options)
     if dialect.route == COMPLETIONS:
         sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(
             client, dialect, counter, options
@@ -214,11 +218,13 @@ async def _dialect(client: Client, model: str, options: Options, base: str) -> D
     raise first
 
 
-def _counter(http: httpx.Client, base: str, model: str, options: Options) -> Counter:
+def _counter(http: httpx.Client, base: str, dialect: Dialect, options: Options) -> Counter:
     if options.tokenizer is not None:
         return FileCounter(options.tokenizer)
-    counter = ServerCounter(http, base, model)
-    return counter if counter.encode("a", special=False) is not None else UsageCounter(http, base, model)
+    counter = ServerCounter(http, base, dialect.model)
+    if counter.encode("a", special=False) is not None:
+        return counter
+    return UsageCounter(http, base, dialect.route, dialect.model)
 
 
 async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options: Options) -> bool:

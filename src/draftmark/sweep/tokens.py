@@ -8,6 +8,7 @@ import msgspec
 
 from draftmark.errors import BadInput
 from draftmark.sweep.bounded import ASK_SECONDS, COUNT_SECONDS
+from draftmark.sweep.route import Route, prompt_fields
 
 SHORT: Final = 10_000
 """Characters that are counted in no time."""
@@ -101,14 +102,25 @@ class FileCounter:
         return len(self.encode(text, special=special))
 
 
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Answered(msgspec.Struct):
+    usage: _Usage | None = None
+
+
 class UsageCounter:
-    """The usage of a request for one token: the last resort. It cannot tell what was added around the text."""
+    """The usage of a request for one token: the last resort.
+
+    It cannot tell by itself what was added around the text (BOS, a chat's template): that is worked out, once.
+    """
 
     name = "the usage of small requests"
     cheap = False
 
-    def __init__(self, http: httpx.Client, url: str, model: str) -> None:
-        self._http, self._url, self._model = http, f"{url}/v1/completions", model
+    def __init__(self, http: httpx.Client, url: str, route: Route, model: str) -> None:
+        self._http, self._url, self._route, self._model = http, f"{url}{route}", route, model
         self._added: int | None = None
 
     def encode(self, text: str, *, special: bool) -> None:  # noqa: ARG002 - the protocol's signature
@@ -129,11 +141,13 @@ class UsageCounter:
         return self._usage(text) - self._added
 
     def _usage(self, text: str) -> int:
-        body = {"model": self._model, "prompt": text, "max_tokens": 1}
+        body: dict[str, object] = {"model": self._model, "max_tokens": 1} | prompt_fields(self._route, text)
         reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
         reply.raise_for_status()
-        usage = reply.json().get("usage") or {}
-        tokens = usage.get("prompt_tokens")
-        if not isinstance(tokens, int) or tokens < 0:
+        try:
+            usage = msgspec.json.decode(reply.content, type=_Answered).usage
+        except msgspec.MsgspecError:
+            usage = None
+        if usage is None or usage.prompt_tokens < 0:
             raise httpx.RemoteProtocolError("the server reports no usage")
-        return tokens
+        return usage.prompt_tokens

@@ -1,5 +1,7 @@
 """Any server that speaks the OpenAI API: what can be read of it without knowing which engine it is."""
 
+from typing import Final
+
 import httpx
 import msgspec
 
@@ -19,18 +21,21 @@ class _Models(msgspec.Struct):
     data: list[_Card]
 
 
+_NO_ROUTE: Final = {404, 405}
+"""What a web server of another kind answers there."""
+
+
 def probe(client: httpx.Client, url: str) -> ServerState | None:
     """Models and context length by /v1/models; None where that is not answered as the API says.
 
     Raises:
-        httpx.HTTPError: nothing answers at `url`, or it refuses (a status error).
+        httpx.HTTPError: nothing answers at `url`, it refuses or points elsewhere (a status error).
     """
     place = f"{url}/v1/models"
     reply = client.get(place)
-    if reply.status_code in {401, 403} or reply.status_code >= 500:
-        reply.raise_for_status()
-    if reply.status_code != 200:
+    if reply.status_code in _NO_ROUTE:
         return None
+    reply.raise_for_status()
     try:
         cards = msgspec.json.decode(reply.content, type=_Models).data
     except msgspec.MsgspecError:

@@ -9,6 +9,7 @@ from draftmark.sample import CountSource
 from draftmark.sweep.client import Client
 from draftmark.sweep.events import Stream, read, said_by
 from draftmark.sweep.exchange import Exchange
+from draftmark.sweep.found import refused
 from draftmark.sweep.prompts import Prompt
 from draftmark.sweep.route import Route, prompt_fields
 from draftmark.sweep.watch import post_watched
@@ -67,7 +68,7 @@ async def negotiate(client: Client, dialect: Dialect, *, place: str, patience: f
             _refuse(exchange, dialect, place)
         if stream.said or stream.error or not stream.arrivals:
             raise EngineFailed(
-                stream.said or stream.error or "the server streamed no output to a request for a few tokens",
+                stream.said or stream.error or f"the server streamed no output; it sent: {message(exchange)}",
                 place=place + dialect.route,
                 remedy="check that the model is loaded and that this is an OpenAI-compatible server",
             )
@@ -96,21 +97,14 @@ def _refuse(exchange: Exchange, dialect: Dialect, place: str) -> None:
     where = place + dialect.route
     if exchange.failure is not None:
         raise EngineFailed(exchange.failure, place=where, remedy="is the server still running? see its log")
-    status = exchange.status
-    if status in {401, 403}:
-        raise BadInput(
-            f"the server wants a key ({status})", place=where, remedy="give --api-key, or set OPENAI_API_KEY"
-        )
-    if status == 404:
+    if exchange.status == 404:
         raise BadInput(
             f"the server has no such route, or no model {dialect.model!r} ({message(exchange)})",
             place=where,
             remedy="name one of its models with --model, or the other API with --api",
         )
-    if status is not None and status >= 500:
-        raise EngineFailed(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
-    if status != 200:
-        raise BadInput(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
+    if exchange.status is not None and exchange.status != 200:
+        raise refused(exchange.status, message(exchange), place=where, location=exchange.location)
 
 
 def message(exchange: Exchange) -> str:

@@ -19,7 +19,7 @@ from draftmark.sweep.overhead import Overhead
 from draftmark.sweep.prompts import Prompt, PromptMaker
 from draftmark.sweep.sender import Batch, Sender
 from draftmark.sweep.server import Server
-from draftmark.units import Tokens
+from draftmark.units import Seconds, Tokens
 
 CORRECTIONS: Final = 2
 """Times that a text is recut. One does unless the cut falls where the tokenizer joins over more than a line."""
@@ -165,6 +165,7 @@ class Measurement:
         What was sent before is kept as warm-up: its tokens are not those asked for.
         """
         work = cell.depth * cell.concurrency
+        due = self._due(cell)
         self._tell(
             Sending(
                 asked=Tokens(cell.depth),
@@ -172,9 +173,10 @@ class Measurement:
                 rate=cell.rate,
                 repeat=repeat,
                 predicted=predicted_prefill(tuple(self._prefills), work),
+                requests=max(cell.concurrency, len(due)),
+                lasts=Seconds(due[-1]) if due else None,
             )
         )
-        due = self._due(cell)
         prompts = self._prompts(cell.depth, max(cell.concurrency, len(due)))
         patience = self._patience(work) * (len(due) or 1)
         batch = await self._sender.batch(prompts, patience=patience, due=due)

@@ -128,7 +128,9 @@ def server(state: ServerState) -> str:
         parts.append(f"context {state.context:,}")
     if state.draft_tokens:
         parts.append(f"speculation with {state.draft_tokens} draft tokens")
-    parts.append(f"pool {state.pool_tokens:,} tokens" if state.pool_tokens is not None else "pool not stated")
+    ranks = f" on each of {state.ranks} ranks" if state.ranks > 1 else ""
+    pool = f"pool {state.pool_tokens:,} tokens{ranks}" if state.pool_tokens is not None else "pool not stated"
+    parts.append(pool)
     return ", ".join(parts)
 
 

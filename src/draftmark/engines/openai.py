@@ -5,6 +5,7 @@ from typing import Final
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.observation import Observation, ServerState, Source
 from draftmark.units import Tokens
 
@@ -36,10 +37,10 @@ def probe(client: httpx.Client, url: str) -> ServerState | None:
     if reply.status_code in _NO_ROUTE:
         return None
     reply.raise_for_status()
-    try:
-        cards = msgspec.json.decode(reply.content, type=_Models).data
-    except msgspec.MsgspecError:
+    answer = decoded(reply.content, _Models)
+    if answer is None:
         return None
+    cards = answer.data
     lengths = {card.max_model_len for card in cards}
     length = lengths.pop() if len(lengths) == 1 else None
     context = None if length is None else Tokens(length)

@@ -9,6 +9,7 @@ import msgspec
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import sglang_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.answer import decoded
 from draftmark.engines.sglang_flags import parse_flags, write_flags
 from draftmark.engines.sglang_log import SglangReader
 from draftmark.ledger import Ledger, Pool
@@ -131,9 +132,8 @@ class _Info(msgspec.Struct):
 
 
 def _state(url: str, place: str, body: bytes) -> ServerState | None:
-    try:
-        info = msgspec.json.decode(body, type=_Info)
-    except msgspec.MsgspecError:
+    info = decoded(body, _Info)
+    if info is None:
         return None
     states = info.internal_states
     memory = states[0].memory_usage if states else _Memory()

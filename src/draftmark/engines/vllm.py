@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import vllm_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.answer import decoded
 from draftmark.engines.vllm_flags import parse_flags, write_flags
 from draftmark.engines.vllm_log import VllmReader
 from draftmark.ledger import Ledger, Pool
@@ -199,18 +200,13 @@ def _card(client: httpx.Client, url: str) -> _Card | None:
     reply = client.get(f"{url}/v1/models")
     if reply.status_code != httpx.codes.OK:
         return None
-    try:
-        cards = msgspec.json.decode(reply.content, type=_Models).data
-    except msgspec.MsgspecError:
-        return None
-    return next((card for card in cards if card.owned_by == "vllm"), None)
+    answer = decoded(reply.content, _Models)
+    return None if answer is None else next((card for card in answer.data if card.owned_by == "vllm"), None)
 
 
 def _version(body: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(body, type=_Version).version
-    except msgspec.MsgspecError:
-        return None
+    answer = decoded(body, _Version)
+    return None if answer is None else answer.version
 
 
 def _resolved(client: httpx.Client, url: str) -> _Resolved:
@@ -222,14 +218,8 @@ def _resolved(client: httpx.Client, url: str) -> _Resolved:
         reply = client.get(f"{url}/server_info", params={"config_format": "json"})
     except httpx.TimeoutException:
         return _Resolved()
-    if reply.status_code != httpx.codes.OK:
-        return _Resolved()
-    try:
-        found = msgspec.json.decode(reply.content, type=_ServerInfo).vllm_config
-    except msgspec.MsgspecError:
-        return _Resolved()
-    found.known = True
-    return found
+    answer = decoded(reply.content, _ServerInfo) if reply.status_code == httpx.codes.OK else None
+    return _Resolved() if answer is None else msgspec.structs.replace(answer.vllm_config, known=True)
 
 
 def _metrics(text: str) -> _Metrics:

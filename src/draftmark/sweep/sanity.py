@@ -13,6 +13,7 @@ from typing import Final
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.sweep.prompts import PromptMaker
 from draftmark.sweep.route import COMPLETIONS, prompt_fields
 from draftmark.sweep.server import Server
@@ -91,9 +92,8 @@ def ask(server: Server, maker: PromptMaker, depth: int, *, seed: int, patience: 
 
 def judge(content: bytes, *, depth: int, number: int) -> Sanity | None:
     """What an answer says; JSON has no NaN, so that one which cannot be read for it is not finite."""
-    try:
-        answer = msgspec.json.decode(content, type=_Answer)
-    except msgspec.MsgspecError:
+    answer = decoded(content, _Answer)
+    if answer is None:
         broken = any(word in content for word in (b"NaN", b"Infinity"))
         return Sanity(depth=depth, found=False, finite=False, varied=None, text="") if broken else None
     if not answer.choices:

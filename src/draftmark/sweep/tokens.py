@@ -6,6 +6,7 @@ from typing import Final, Protocol
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.errors import BadInput
 from draftmark.sweep.bounded import ASK_SECONDS, COUNT_SECONDS
 from draftmark.sweep.route import Route, prompt_fields
@@ -57,11 +58,8 @@ class ServerCounter:
         reply = self._http.post(self._url, json=body, timeout=seconds)
         if reply.status_code != 200:
             return None
-        try:
-            tokens = msgspec.json.decode(reply.content, type=_Tokenized).tokens
-        except msgspec.MsgspecError:
-            return None
-        return None if tokens is None else tuple(tokens)
+        answer = decoded(reply.content, _Tokenized)
+        return None if answer is None or answer.tokens is None else tuple(answer.tokens)
 
     def count(self, text: str, *, special: bool) -> int:
         """Tokens of the text."""
@@ -144,10 +142,8 @@ class UsageCounter:
         body: dict[str, object] = {"model": self._model, "max_tokens": 1} | prompt_fields(self._route, text)
         reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
         reply.raise_for_status()
-        try:
-            usage = msgspec.json.decode(reply.content, type=_Answered).usage
-        except msgspec.MsgspecError:
-            usage = None
+        answer = decoded(reply.content, _Answered)
+        usage = None if answer is None else answer.usage
         if usage is None or usage.prompt_tokens < 0:
             raise httpx.RemoteProtocolError("the server reports no usage")
         return usage.prompt_tokens

@@ -2,13 +2,13 @@ import msgspec
 import pytest
 
 from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, solve
 from draftmark.planner.combinations import CONDITIONS, broken, rules
 from draftmark.planner.sglang.rules import NEWEST
 from draftmark.planner.solve import SAFE, SURE
-from draftmark.planner.versions import parse_version
 from draftmark.units import Tokens
 from tests.zoo import zoo_model
 
@@ -22,7 +22,9 @@ def target(context: int, output: int = 4000, concurrency: int = 1) -> Target:
 
 def solved(name: str, gpu: str, wanted: Target, **fields: object) -> Solution:
     asked = Configuration(engine=fields.pop("engine", "sglang"), model=name, **fields)  # type: ignore[arg-type]
-    return solve(zoo_model(name), asked, parse_machine(gpu), wanted)
+    model = zoo_model(name)
+    draft = msgspec.structs.replace(model, layers=model.layers[-1:], weights=()) if asked.speculative else None
+    return solve(model, asked, parse_machine(gpu), wanted, draft=draft)
 
 
 def test_what_is_proposed_reaches_the_target_and_is_safe() -> None:

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.versions import parse_version
 from draftmark.model import Gqa, Mla, Model
-from draftmark.planner.versions import parse_version
 
 Condition = Callable[[Configuration, Model], bool]
 

@@ -5,16 +5,21 @@ from collections.abc import Sequence
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.offered import read_versions
+from draftmark.engines.versions import is_unread
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
 from draftmark.planner.asked import check
+from draftmark.planner.capable import check_device
 from draftmark.planner.combinations import broken
+from draftmark.planner.drafting import check_speculation
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
 from draftmark.planner.target import Target, check_target
+from draftmark.planner.visible import check_visible
 from draftmark.planner.vllm import predict as vllm
 from draftmark.units import Bytes
 
@@ -41,6 +46,9 @@ def plan(
     """
     configuration = check(configuration)
     check_context(model, configuration)
+    check_speculation(model, configuration, draft)
+    check_visible(configuration, machine.count)
+    weaker = check_device(model, configuration, machine.device)
     if target is not None:
         check_target(target, model, configuration)
     if configuration.engine == "embedded":
@@ -50,7 +58,8 @@ def plan(
         found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
     else:
         found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
-    return msgspec.structs.replace(found, notes=(*conflicts(found.configuration, model), *found.notes))
+    said = (*unread(found.configuration), *conflicts(found.configuration, model), *weaker)
+    return msgspec.structs.replace(found, notes=(*said, *found.notes))
 
 
 def conflicts(configuration: Configuration, model: Model) -> tuple[str, ...]:
@@ -59,6 +68,15 @@ def conflicts(configuration: Configuration, model: Model) -> tuple[str, ...]:
         f"{rule.one} and {rule.two} cannot be combined here ({rule.source})"
         for rule in broken(configuration, model, configuration.version or "")
     )
+
+
+def unread(configuration: Configuration) -> tuple[str, ...]:
+    """Says so where a version is newer than those that were read, or a build without a number."""
+    asked, newest = configuration.version, read_versions(configuration.engine)[-1:]
+    if asked is None or not newest or not is_unread(asked, newest[0]):
+        return ()
+    said = f"{configuration.engine} {asked} was not read: this is the arithmetic of {newest[0]}, with a wider interval"
+    return (f"{said}; compare it with the first start's log",)
 
 
 def check_context(model: Model, configuration: Configuration) -> None:

@@ -8,12 +8,15 @@ from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model
+from draftmark.planner.drafting import drafts
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
 from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 
+_CHAINED: Final = ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV2ForCausalLM", "GptOssForCausalLM")
+"""Architectures that drafted a chain before all the others did."""
 SPECULATIVE_RUNNING: Final = 48
 """Most running requests where speculation is on and nothing was asked for."""
 
@@ -76,6 +79,14 @@ def resolve(
     fill("context", model.context, "the model's own length")
     fill("page", Tokens(page(full, model, device)), "the attention backend's page")
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")
+    if full.speculative is not None and full.speculative.steps is None and drafts(full):
+        steps, top_k, tokens = drafted(model, full.speculative.algorithm, rules)
+        full = msgspec.structs.replace(
+            full,
+            speculative=msgspec.structs.replace(full.speculative, steps=steps, top_k=top_k, draft_tokens=tokens),
+        )
+        value = f"{steps} steps, {top_k} branches, {tokens} tokens"
+        reasons.append(Reason(field="speculative", value=value, why="the engine's choice for this architecture"))
     if full.speculative is not None:
         fill("max_running", SPECULATIVE_RUNNING, "the engine's default with speculation")
     needed = (full.memory_fraction, full.chunk, full.graph_batch)
@@ -88,6 +99,16 @@ def resolve(
             reserve = Reserve(model=model, configuration=full, device=device, rules=rules)
             fill("memory_fraction", reserve.fraction(), reserve.why())
     return full, tuple(reasons)
+
+
+def drafted(model: Model, algorithm: str, rules: Rules) -> tuple[int, int, int]:
+    """Steps, branches and tokens of a draft where nothing is asked for: auto_choose_speculative_params."""
+    chain, tree = (3, 1, 4), (5, 4, 8)
+    if algorithm.upper() == "STANDALONE":
+        return chain
+    if model.architecture == "LlamaForCausalLM":
+        return tree
+    return chain if rules.chains or model.architecture in _CHAINED else tree
 
 
 def graph_batch(configuration: Configuration, tier: Tier, rules: Rules) -> int:
@@ -138,12 +159,19 @@ def latent(model: Model) -> bool:
     return any(isinstance(layer.mixer, Mla) for layer in model.layers)
 
 
+def captures_decode(configuration: Configuration) -> bool:
+    """Whether decode steps run in graphs."""
+    off = has_flag(configuration, "--cuda-graph-backend-decode", "disabled")
+    return configuration.graphs and not off and not has_flag(configuration, "--disable-decode-cuda-graph")
+
+
 def captures_prefill(model: Model, configuration: Configuration, rules: Rules) -> bool:
     """Whether prefill runs in graphs, whose memory then holds a step's activations."""
     off = ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph", "--enable-lora", "--enable-deepep-moe")
     return (
         rules.prefill_graphs
         and configuration.graphs
+        and not has_flag(configuration, "--cuda-graph-backend-prefill", "disabled")
         and not any(has_flag(configuration, flag) for flag in off)
         and not has_flag(configuration, "--moe-a2a-backend", "deepep")
         and not configuration.parallel.data_attention
@@ -169,7 +197,7 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
         parts = {"meta data": 512.0, "activations": 1.5 * max(chunk, 2048)}
         parts["parallel ranks"] = parallel.tensor * parallel.pipeline / 8 * 1024
         batch = wanted.graph_batch or 0
-        if wanted.graphs and not has_flag(wanted, "--disable-decode-cuda-graph"):
+        if captures_decode(wanted):
             parts["decode graphs"] = 2.0 * batch
         if parallel.data_attention:
             parts["DP attention"] = 3.0 * batch * parallel.data + (1.5 * batch * parallel.data if batch > 300 else 0)

@@ -7,6 +7,7 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
+from draftmark.planner.drafting import drafts
 from draftmark.planner.learn import Learned
 from draftmark.planner.sglang import terms
 from draftmark.planner.sglang.cells import Cells, States, cells, states
@@ -80,7 +81,7 @@ def rank(
 
 def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
     """Weights of the draft on one rank; drafts share the target's ranks."""
-    if full.speculative is None or full.speculative.algorithm.upper() in ("NGRAM", "NONE"):
+    if not drafts(full):
         return None
     groups = draft.weights if draft is not None else layout.draft_groups(model)
     size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
+from draftmark.engines.versions import Version, parse_version
 from draftmark.errors import BadInput
-from draftmark.planner.versions import Version, parse_version
 
 NEWEST: Final = "0.5.23"
 _OLDEST: Final = (0, 4, 6)
@@ -66,6 +66,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         if self.draft_counted:
             return (0, 0)
         return (4096, 6144) if self.since(0, 5, 12) else (2048, 6144)
+
+    @property
+    def chains(self) -> bool:
+        """Models that are not listed draft a chain of 3 by default, and no longer a tree of 8."""
+        return self.since(0, 5, 8)
 
     @property
     def selector_cell_exact(self) -> bool:

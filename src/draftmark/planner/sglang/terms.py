@@ -6,7 +6,7 @@ from draftmark.configuration import Configuration
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
-from draftmark.planner.sglang.defaults import captures_prefill, latent
+from draftmark.planner.sglang.defaults import captures_decode, captures_prefill, latent
 from draftmark.planner.sglang.flags import has_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.terms import Term
@@ -100,10 +100,12 @@ def step(model: Model, configuration: Configuration) -> tuple[float, str]:
 
 def graphs(model: Model, configuration: Configuration, rules: Rules) -> Term | None:
     """Captured graphs: decode by batch, prefill by one step's activations."""
-    if not configuration.graphs:
+    if not captures_decode(configuration) and not captures_prefill(model, configuration, rules):
         return None
     each = LATENT_DECODE if latent(model) else 0.0
     batch = min(configuration.graph_batch or 0, configuration.max_running or 2**30)
+    if not captures_decode(configuration):
+        batch, each = 0, 0.0
     draft = configuration.speculative
     per_batch = DECODE * (DRAFTED * (draft.draft_tokens or 1) if draft is not None else 1.0)
     size = per_batch * batch + each

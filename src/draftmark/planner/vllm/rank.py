@@ -9,6 +9,7 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
+from draftmark.planner.drafting import drafts
 from draftmark.planner.learn import Learned
 from draftmark.planner.terms import Term, spread
 from draftmark.planner.vllm import terms
@@ -82,7 +83,7 @@ def rank(
 
 def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
     """Weights of the draft on one rank."""
-    if full.speculative is None or full.speculative.algorithm == "ngram":
+    if not drafts(full):
         return None
     groups = draft.weights if draft is not None else layout.draft_groups(model)
     size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))

@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from draftmark.engines.versions import Version, parse_version
 from draftmark.errors import BadInput
-from draftmark.planner.versions import Version, parse_version
 
 NEWEST: Final = "0.33.0"
 

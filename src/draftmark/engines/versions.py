@@ -18,3 +18,9 @@ def parse_version(text: str) -> Version:
         raise BadInput(f"{text!r} is not a version", place="--engine-version", remedy="write it like 0.5.15.post1")
     numbers = tuple(int(part) for part in match.group(1).split("."))
     return (*numbers, int(match.group(2))) if match.group(2) else numbers
+
+
+def is_unread(text: str, newest: str) -> bool:
+    """Whether a version is newer than the newest that was read, or a build from source, whose number says nothing."""
+    version = parse_version(text)
+    return version > parse_version(newest) or not any(version)

@@ -4,7 +4,8 @@
     python scripts/engine_flags.py FOLDER
 
 Nothing of an engine is run: flags are calls of `add_argument` in its source, and annotated fields where the engine
-makes its flags from them (SGLang since 0.5.14, vLLM's server since 0.10). choices.csv has what some of them can be set to.
+makes its flags from them (SGLang since 0.5.14, vLLM's server since 0.10). choices.csv has what some of them can be
+set to.
 """
 
 import ast

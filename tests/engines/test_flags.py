@@ -53,7 +53,7 @@ def test_defaults_are_not_written() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tp", "two"), "'two' is not a whole number"),
+        (("--tp-size", "two"), "'two' is not a whole number"),
         (("--mem-fraction-static", "much"), "'much' is not a number"),
         (("--kv-cache-dtype", "fp8_e4m4"), "unknown value 'fp8_e4m4'; did you mean 'fp8_e4m3'"),
         (("--tp-size",), "expected one argument"),

@@ -110,18 +110,23 @@ class Ready(NamedTuple):
     machine: "Machine"
     free: "Bytes | None"
     history: "tuple[Past, ...]"
-    not_understood: tuple[str, ...]
+    pasted: "Pasted"
 
     def plan(self) -> "Plan":
         """The prediction."""
-        import msgspec
-
         from draftmark.planner import plan as make_plan
 
         found = make_plan(
             self.model, self.configuration, self.machine, free=self.free, draft=self.draft, history=self.history
         )
-        return msgspec.structs.replace(found, not_understood=self.not_understood)
+        return self.said(found)
+
+    def said(self, found: "Plan") -> "Plan":
+        """A plan with what is to be said of the pasted command."""
+        import msgspec
+
+        notes = (*self.pasted.notes, *found.notes)
+        return msgspec.structs.replace(found, notes=notes, not_understood=self.pasted.not_understood)
 
     def solve(self, target: "Target") -> "Solution":
         """Flags that reach a target."""
@@ -132,8 +137,7 @@ class Ready(NamedTuple):
         found = solve(
             self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
         )
-        asked = msgspec.structs.replace(found.asked, not_understood=self.not_understood)
-        return msgspec.structs.replace(found, asked=asked)
+        return msgspec.structs.replace(found, asked=self.said(found.asked))
 
 
 def learned_from(store: Path | None) -> "tuple[Past, ...]":
@@ -181,18 +185,40 @@ def gather(
     if not wanted.model:
         raise BadInput("no model given", place="draftmark plan", remedy="name one, or paste a launch command after --")
     check(wanted)
-    model = load_model(wanted.model, revision=revision)
+    if None not in (revision, pasted.revision) and revision != pasted.revision:
+        cause = f"contradicts the command's {pasted.revision}"
+        raise BadInput(cause, place=f"--revision {revision}", remedy="leave one of them out")
+    model = load_model(wanted.model, revision=revision or pasted.revision)
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
+    drafting = load_draft(wanted, draft, model)
+    if draft is not None and drafting is not None:
+        wanted = with_draft(wanted, draft, model, drafting)
     return Ready(
         model=model,
-        draft=load_draft(wanted, draft, model),
+        draft=drafting,
         configuration=wanted,
         machine=machine,
         free=free,
         history=history,
-        not_understood=pasted.not_understood,
+        pasted=pasted,
     )
+
+
+def with_draft(wanted: "Configuration", named: str, model: "Model", draft: "Model") -> "Configuration":
+    """The configuration with the draft that `--draft` names: in the speculation asked for, or in what it implies.
+
+    Raises:
+        BadInput: the draft does not tell how it is used.
+    """
+    import msgspec
+
+    from draftmark.planner.drafting import implied
+
+    asked = wanted.speculative
+    if asked is None:
+        return msgspec.structs.replace(wanted, speculative=implied(wanted, model, draft, named))
+    return msgspec.structs.replace(wanted, speculative=msgspec.structs.replace(asked, draft_model=named))
 
 
 def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "Model | None":

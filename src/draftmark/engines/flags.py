@@ -37,13 +37,15 @@ _LISTED: Final = re.compile(
 """One argument among those that an engine lists in its log: its name, and its value as Python prints it."""
 _UNSET: Final = ("None", "'none'", "'null'", "'auto'", "''", "[]", "{}")
 _SCALED: Final = re.compile(r"(\d+)(\.\d+)?([a-zA-Z]+)")
-_SCALES: Final[dict[Kind, dict[str, int]]] = {
-    "iec": {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40},
-    "binary": {
-        "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
-    },
+IEC: Final = {
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
-"""SGLang 0.5.23's utils/common.py and vLLM 0.33.0's utils/argparse_utils.py: `human_readable_int`."""
+"""SGLang 0.5.23's utils/common.py: `human_readable_int`."""
+BINARY: Final = {
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
+"""vLLM 0.33.0's utils/argparse_utils.py: `human_readable_int`."""
+_SCALES: Final[dict[Kind, dict[str, int]]] = {"iec": IEC, "binary": BINARY}
 
 
 def logged(line: str, names: Collection[str] | None = None) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:
     if flag.kind in ("on", "off"):
         return flag.kind == "on"
     if len(given.values) != 1:
-        raise BadInput(f"expects one value and has {len(given.values)}", place=given.written or given.name, remedy="check the command")
+        raise BadInput(f"expects one value and has {len(given.values)}", place=given.name, remedy="check the command")
     text = given.values[0]
     try:
         if flag.kind == "integer":
@@ -97,13 +99,13 @@ def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:
     except ValueError as error:
         raise BadInput(
             f"{text!r} is not a {'number' if flag.kind == 'number' else 'whole number'}",
-            place=given.written or given.name,
+            place=given.name,
             remedy="check the command",
         ) from error
     if known and text not in known:
         near = difflib.get_close_matches(text, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(f"unknown value {text!r}", place=given.written or given.name, remedy=f"{hint}known: {', '.join(known)}")
+        raise BadInput(f"unknown value {text!r}", place=given.name, remedy=f"{hint}known: {', '.join(known)}")
     return dict(flag.aliases).get(text, text)
 
 

@@ -90,10 +90,16 @@ def read_words(argv: tuple[str, ...], engine: EngineName, version: str | None, *
     known = ever(engine) if any_version else options(engine, version)
     words = flexible(argv, known) if engine == "vllm" else argv
     parser = _parser(known.values())
+    heads = [word.partition("=")[0] for word in words]
+    # Flags of other versions are no abbreviations of this one's.
+    strange = {name: ever(engine)[name].takes for name in heads if name in ever(engine) and name not in known}
+    for name, takes in strange.items():
+        parser.add_argument(name, dest=name, nargs=_NARGS[takes], action=_Keep)
     _, left = parser.parse_known_args(words, argparse.Namespace(given=[]))
-    strange = dict.fromkeys(word.partition("=")[0] for word in left if _FLAG.fullmatch(word.partition("=")[0]))
-    for name in strange:
-        parser.add_argument(name, dest=name, nargs="*", action=_Keep)
+    for name in dict.fromkeys(word.partition("=")[0] for word in left):
+        if _FLAG.fullmatch(name):
+            strange[name] = "many"
+            parser.add_argument(name, dest=name, nargs="*", action=_Keep)
     found, positional = parser.parse_known_args(words, argparse.Namespace(given=[]))
     given: list[Given] = found.given
     return Read(

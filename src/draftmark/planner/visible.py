@@ -5,7 +5,9 @@ from typing import Final
 from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 
-VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+_ALL: Final = ("NVIDIA_VISIBLE_DEVICES", "all")
+_NONE: Final = ("", "none", "void", "-1")
 _UNIQUE: Final = ("GPU-", "MIG-")
 """How a GPU's, or a slice's, own name begins."""
 
@@ -20,9 +22,9 @@ def check_visible(configuration: Configuration, count: int) -> None:
         BadInput: the engine would not find the GPUs that its layout takes.
     """
     for name, text in configuration.environment:
-        if name not in VARIABLES:
+        if name not in VARIABLES or (name, text.strip()) == _ALL:
             continue
-        devices = [entry.strip() for entry in text.split(",")] if text.strip() else []
+        devices = [] if text.strip() in _NONE else [entry.strip() for entry in text.split(",")]
         place = f"{name}={text}"
         for entry in devices:
             _check_entry(entry, place, count)

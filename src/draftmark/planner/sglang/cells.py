@@ -8,8 +8,8 @@ from draftmark.configuration import Configuration
 from draftmark.model import Gqa, Layer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
 from draftmark.planner.drafting import drafts
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import Stage, attention_ranks
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
 
 SPLIT_WINDOWS: Final = (

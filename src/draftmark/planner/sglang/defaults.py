@@ -9,9 +9,9 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model
 from draftmark.planner.drafting import drafts
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 

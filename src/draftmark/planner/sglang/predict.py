@@ -66,7 +66,7 @@ def predict(
         room=room(held, context=context, page=full.page or 1, most=full.max_running),
         risks=risks(worst, ledgers[0], model, full, rules),
         reasons=reasons,
-        notes=notes(worst, rules, model),
+        notes=(*beyond(worst, configuration, full, rules), *notes(worst, rules, model)),
         reach=None if target is None else reach(worst, full, target, held),
     )
 
@@ -124,6 +124,18 @@ def interval(worst: Rank, full: Configuration, rules: Rules) -> Pool:
         low=tokens(worst.budget - swing),
         high=tokens(worst.budget + swing),
     )
+
+
+def beyond(worst: Rank, asked: Configuration, full: Configuration, rules: Rules) -> tuple[str, ...]:
+    """Says so where the pool is asked to be larger than what fits."""
+    if asked.pool_tokens is None:
+        return ()
+    unlimited = msgspec.structs.replace(full, pool_tokens=None)
+    fits = max(0, divide(worst.budget, worst.cells, worst.states, unlimited, rules).tokens)
+    if asked.pool_tokens <= fits:
+        return ()
+    said = f"--max-total-tokens {asked.pool_tokens:,} is more than the {fits:,} that fit"
+    return (f"{said}: SGLang warns and takes what fits",)
 
 
 def notes(worst: Rank, rules: Rules, model: Model) -> tuple[str, ...]:

@@ -38,7 +38,9 @@ def ledger(one: Rank, full: Configuration, machine: Machine, rules: Rules, block
     return close(rank=number, capacity=machine.device.memory, entries=tuple(entries))
 
 
-def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, context: int) -> tuple[Risk, ...]:
+def risks(
+    worst: Rank, full: Configuration, machine: Machine, rules: Rules, blocks: int, context: int
+) -> tuple[Risk, ...]:
     """Probabilities by phase. Lack of pool asks for more utilization, lack of headroom for less."""
     total = machine.device.memory
     start = worst.requested - (total - worst.context.bytes)
@@ -46,6 +48,7 @@ def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, cont
     needed = worst.grouping.request_blocks(context, full) * worst.grouping.block_bytes
     beyond = total - worst.requested - worst.context.bytes
     graphs = worst.graphs.bytes if worst.graphs is not None and not rules.graphs_charged else 0
+    allocated = blocks * worst.grouping.block_bytes - worst.budget - beyond
     found = [
         Risk(
             phase="load",
@@ -54,7 +57,7 @@ def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, cont
         ),
         Risk(
             phase="pool",
-            probability=exceeds(needed - worst.budget, worst.deviation),
+            probability=max(exceeds(needed - worst.budget, worst.deviation), exceeds(allocated, worst.deviation)),
             why=(
                 f"one request of {context:,} tokens takes {needed / GIB:.2f} of {worst.budget / GIB:.2f} GiB; where "
                 "that is too little, raise the utilization or shorten --max-model-len"

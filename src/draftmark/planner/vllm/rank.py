@@ -10,6 +10,7 @@ from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
 from draftmark.planner.drafting import drafts
+from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import Learned
 from draftmark.planner.terms import Term, spread
 from draftmark.planner.vllm import terms
@@ -93,7 +94,4 @@ def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Ter
 
 def fixed_pool(full: Configuration) -> int | None:
     """`--kv-cache-memory-bytes`, which takes the place of the budget."""
-    flags = full.flags
-    names = ("--kv-cache-memory-bytes", "--kv-cache-memory")
-    text = next((flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag in names), None)
-    return int(float(text)) if text is not None and text.replace(".", "").isdigit() else None
+    return whole_flag(full, "--kv-cache-memory-bytes")

@@ -5,9 +5,9 @@ from draftmark.configuration import Configuration, Parallel, Speculative
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, solve
+from draftmark.planner.candidate import SAFE, SURE
 from draftmark.planner.combinations import CONDITIONS, broken, rules
 from draftmark.planner.sglang.rules import NEWEST
-from draftmark.planner.solve import SAFE, SURE
 from draftmark.planner.versions import parse_version
 from draftmark.units import Tokens
 from tests.zoo import zoo_model

@@ -60,10 +60,10 @@ def attention_backend(configuration: Configuration, model: Model, architecture: 
     named = [flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag == "--attention-backend"]
     if named:
         return named[-1]
-    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Mla)]
-    if any(mixer.indexer is not None for mixer in mixers):
+    if _selects(model):
         return "dsa"
-    return "trtllm_mla" if mixers and architecture in ("sm_100", "sm_103") else None
+    latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)
+    return "trtllm_mla" if latent and architecture in ("sm_100", "sm_103") else None
 
 
 def _custom_all_reduce(configuration: Configuration) -> bool:
@@ -86,6 +86,16 @@ def _pages_without_trees(configuration: Configuration, model: Model, architectur
     return backend is not None and backend not in PAGED_TREES and (own or (configuration.page or 1) > 1)
 
 
+def _selects(model: Model) -> bool:
+    return any(isinstance(layer.mixer, Mla) and layer.mixer.indexer is not None for layer in model.layers)
+
+
+def _without_context_ranks(configuration: Configuration, model: Model, architecture: str | None) -> bool:
+    """Whether SGLang's attention backend is one without decode context ranks; on Hopper fa3 is the default."""
+    backend = attention_backend(configuration, model, architecture) or ("fa3" if architecture == "sm_90" else None)
+    return backend is not None and backend not in ("flashinfer", "flashmla", "triton")
+
+
 def _own_draft(configuration: Configuration) -> bool:
     draft = configuration.speculative
     return draft is not None and draft.algorithm.upper() in ("STANDALONE", "DFLASH", "NGRAM")
@@ -95,6 +105,10 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "decode context parallelism": lambda configuration, *_: configuration.parallel.decode_context > 1,
     "speculation": lambda configuration, *_: configuration.speculative is not None,
     "no latent attention": lambda _, model, __: not any(isinstance(layer.mixer, Mla) for layer in model.layers),
+    "sparse latent attention off Blackwell": lambda _, model, architecture: (
+        _selects(model) and architecture not in ("sm_100", "sm_103")
+    ),
+    "a backend without context ranks": _without_context_ranks,
     "anything": lambda *_: True,
     "expandable segments": lambda configuration, *_: expandable(configuration),
     "custom all-reduce": lambda configuration, *_: _custom_all_reduce(configuration),

@@ -84,7 +84,7 @@ def cache_dtype(configuration: Configuration, cached: str | None) -> list[Step]:
             changes=(Change(flag="--kv-cache-dtype", direction="set", value=value),),
             set=(("kv_dtype", value),),
             cost="accuracy: keys and values in 8 bits, to be checked on your task",
-            weight=10.0,
+            weight=11.0,
         )
     ]
 
@@ -103,7 +103,7 @@ def decode_context(model: Model, configuration: Configuration) -> list[Step]:
             changes=(Change(flag=flag, direction="set", value=str(ranks)),),
             set=(("parallel.decode_context", ranks),),
             cost="an exchange between GPUs at every layer of a decode step",
-            weight=8.0 + 0.1 * ranks,
+            weight=10.0 + 0.1 * ranks,
         )
         for ranks in (2, 4, 8)
         if parallel.tensor % ranks == 0

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from draftmark.configuration import Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.planner.candidate import Candidate, Given
@@ -51,9 +52,11 @@ def _too_small(given: Given, count: int) -> bool:
 def _best(given: Given, count: int, fixed: frozenset[str]) -> Candidate | None:
     """The best configuration on `count` of the GPUs; None where none reaches the target safely."""
     machine = Machine(device=given.machine.device, count=count)
-    larger = msgspec.structs.replace(given, machine=machine, free=None, made={})
+    # Counted from no layout at all, so that the whole of it is named.
+    asked = msgspec.structs.replace(given.asked, parallel=Parallel())
+    larger = msgspec.structs.replace(given, machine=machine, free=None, asked=asked, made={})
     try:
-        base, _ = laid_out(given.model, given.asked, machine, fixed)
+        base, _ = laid_out(given.model, asked, machine, fixed)
     except BadInput:
         return None
     found = layouts(given.model, base, machine, fixed, given.target.concurrency)

@@ -21,7 +21,8 @@ def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
     if found.shown:
         yield candidates_table(found.shown)
     if found.short:
-        yield Text(f"{found.short} other{'s' if found.short > 1 else ''} that were tried do not reach it.")
+        others = "1 other was tried and does" if found.short == 1 else f"{found.short} others were tried and do"
+        yield Text(f"{others} not reach it.")
     if command is not None:
         yield Text("Launch this first:", style="bold")
         yield Text(shell(command), no_wrap=True, overflow="ignore")

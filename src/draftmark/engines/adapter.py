@@ -37,6 +37,8 @@ class Pasted(msgspec.Struct, frozen=True, kw_only=True):
 
     configuration: Configuration
     not_understood: tuple[str, ...] = ()
+    layout: frozenset[str] = frozenset()
+    """Fields of `Parallel` that it sets, be it to their default."""
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,6 +137,11 @@ def nest(values: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def named_layout(values: dict[str, Any]) -> frozenset[str]:
+    """Fields of `Parallel` among the (nested) field values."""
+    return frozenset(path.partition(".")[2] for path in values if path.startswith("parallel."))
+
+
 def configure(values: dict[str, Any]) -> Configuration:
     """A configuration from (nested) field values.
 

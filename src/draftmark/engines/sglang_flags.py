@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, configure, logged, read, split, write
+from draftmark.engines.flags import Flag, configure, logged, named_layout, read, split, write
 
 KV_DTYPES: Final = ("auto", "bfloat16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")
 
@@ -101,7 +101,11 @@ def parse_flags(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...] 
         del values["kv_dtype"]
     if any(name.startswith("speculative.") for name in values):
         values.setdefault("speculative.algorithm", "none")
-    return Pasted(configuration=configure({**values, "flags": tuple(kept)}), not_understood=tuple(unknown))
+    return Pasted(
+        configuration=configure({**values, "flags": tuple(kept)}),
+        not_understood=tuple(unknown),
+        layout=named_layout(values),
+    )
 
 
 def from_log(line: str) -> Pasted:

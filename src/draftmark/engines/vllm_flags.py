@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, Given, configure, logged, read, split, write
+from draftmark.engines.flags import Flag, Given, configure, logged, named_layout, read, split, write
 from draftmark.errors import BadInput
 
 KV_DTYPES: Final = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4")
@@ -79,7 +79,11 @@ def parse_flags(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...] 
     expert = "--enable-expert-parallel" in kept
     if expert:
         values["parallel.expert"] = values.get("parallel.tensor", 1) * values.get("parallel.data", 1)
-    return Pasted(configuration=configure({**values, "flags": tuple(kept)}), not_understood=tuple(unknown))
+    return Pasted(
+        configuration=configure({**values, "flags": tuple(kept)}),
+        not_understood=tuple(unknown),
+        layout=named_layout(values),
+    )
 
 
 def speculative(given: Given) -> dict[str, Any]:

@@ -52,6 +52,12 @@ def test_what_draftmark_started_it_with_counts() -> None:
     assert list(moves(of(SCENARIO, started).findings[0])) == ["--chunked-prefill-size", "--mem-fraction-static"]
 
 
+def test_a_configuration_with_a_flag_that_no_adapter_knows_is_read_as_far_as_it_goes() -> None:
+    asked = Configuration(engine="embedded", model="m", flags=("--no-such", "1", "--chunk", "512"))
+    log = '  File "x.py", line 1, in _prefill\n' + OUT_OF_MEMORY
+    assert moves(of(log, asked).findings[0])["--chunk"] == ("lower", "256")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -10,6 +10,7 @@ from draftmark.diagnose.log import Failure, Start
 from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known
+from draftmark.errors import BadInput
 from draftmark.finding import Change, Direction
 from draftmark.observation import Observation
 from draftmark.units import GIB, MIB, Bytes
@@ -190,14 +191,21 @@ def _settings(start: Start, configuration: Configuration | None) -> Settings:
     """What is set: as it was asked for, and over that what the log shows."""
     whole = Settings()
     if configuration is not None:
-        command = known.adapter(configuration.engine).command(configuration, python="python", host="", port=0)
-        whole.give(command.argv)
+        whole.give(_asked(configuration))
         for invented in ("--host", "--port"):
             whole.flags.pop(invented, None)
         whole.variables |= dict(configuration.environment)
     whole.flags |= start.settings.flags
     whole.variables |= start.settings.variables
     return whole
+
+
+def _asked(configuration: Configuration) -> tuple[str, ...]:
+    """A configuration as its engine's arguments; only those given verbatim where it holds one that is not known."""
+    try:
+        return known.adapter(configuration.engine).command(configuration, python="", host="", port=0).argv
+    except BadInput:
+        return configuration.flags
 
 
 def _number(text: str | None) -> float | None:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rows import DATA, ROOT, Row, configs, family, pool_row, read, with_weights
@@ -16,7 +17,6 @@ from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import Plan, plan
 from draftmark.units import GIB
-
 
 VERSION: Final = "0.5.15.post1"
 """What the starts on the H200 ran."""
@@ -39,7 +39,9 @@ def device_starts() -> tuple[list[Row], list[Row]]:
             if not said:
                 continue
             asked = msgspec.structs.replace(
-                parse_flags(tuple(start["flags_given"]), (), VERSION).configuration, version=VERSION, model=start["model"]
+                parse_flags(tuple(start["flags_given"]), (), VERSION).configuration,
+                version=VERSION,
+                model=start["model"],
             )
             draft = load_model(str(Path(folder) / start["draft"])) if "draft" in start else None
             model = load_model(str(Path(folder) / start["model"]))

@@ -109,6 +109,7 @@ def read_model(files: Files) -> Model:
         exact_weights=files.tensors is not None,
         experts=experts_of(fields),
         quantization=None if quantization.name == "none" else quantization.name,
+        quantization_block=quantization.block,
         # MiniMax M3 states two numbers; vLLM builds as many as it has modules.
         draft_layers=fields.maybe_integer("num_mtp_modules", "num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
         vision=bool(outer.part("vision_config").values or outer.part("vit_config").values),

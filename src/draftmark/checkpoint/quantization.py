@@ -31,6 +31,8 @@ class Quantization(msgspec.Struct, frozen=True, kw_only=True):
     only_experts: bool = False
     kv_dtype: str | None = None
     """The cache's dtype where the checkpoint asks for one."""
+    block: int | None = None
+    """Neighbouring weights of a row with one scale, which ranks must not cut."""
 
     @property
     def plain_bits(self) -> int:
@@ -100,14 +102,27 @@ def _of_config(fields: Fields, dtype: str) -> Quantization:
         for item in fields.items(name) or []
     )
     if method == "fp8":
-        return Quantization(name="fp8", weight_bits=8 + 32 / _block(fields), dtype=dtype, ignored=ignored)
+        sizes = fields.items("weight_block_size")
+        return Quantization(
+            name="fp8",
+            weight_bits=8 + 32 / _block(fields),
+            dtype=dtype,
+            ignored=ignored,
+            block=int(sizes[1]) if sizes else None,
+        )
     if method == "mxfp4":
         return Quantization(name="mxfp4", weight_bits=4.25, dtype=dtype, ignored=ignored, only_experts=True)
     if method in ("awq", "gptq"):
         group = fields.maybe_integer("group_size") or 128
         bits = fields.integer("bits", "w_bit")
         scales = (16 + bits) / group if group > 0 else 0.0
-        return Quantization(name=method, weight_bits=bits + scales, dtype=dtype, ignored=ignored)
+        return Quantization(
+            name=method,
+            weight_bits=bits + scales,
+            dtype=dtype,
+            ignored=ignored,
+            block=group if group > 0 else None,
+        )
     if method == "compressed-tensors":
         return _compressed(fields, dtype, ignored)
     if method == "modelopt" or (not method and fields.text("quant_algo")):
@@ -149,6 +164,7 @@ def _compressed(fields: Fields, dtype: str, ignored: tuple[str, ...]) -> Quantiz
         weight_bits=bits + (scale / group if group > 0 else 0.0),
         dtype=dtype,
         ignored=ignored,
+        block=group if group > 0 and scale == 16.0 else None,
     )
 
 

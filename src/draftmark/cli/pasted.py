@@ -31,13 +31,16 @@ def launch_words(model: str | None, command: list[str] | None) -> tuple[str, ...
     return words
 
 
-def refuse_beside(pasted: "Pasted", options: "Configuration", engine: str | None) -> None:
+def refuse_beside(
+    pasted: "Pasted", options: "Configuration", engine: str | None, layout: frozenset[str] = frozenset()
+) -> None:
     """See that nothing stands beside a pasted command that the command says itself.
 
     Args:
         pasted: the command.
         options: what the options alone ask for.
         engine: the engine that `--engine` names.
+        layout: fields of `Parallel` that options set, be it to their default.
 
     Raises:
         BadInput: something does; it would be ignored.
@@ -51,7 +54,7 @@ def refuse_beside(pasted: "Pasted", options: "Configuration", engine: str | None
         raise BadInput(cause, place="--engine", remedy="leave the option out, or paste the other engine's command")
     nothing = Configuration(engine=options.engine, model=options.model)
     for field, flags in _OPTIONS.items():
-        if getattr(options, field) != getattr(nothing, field):
+        if getattr(options, field) != getattr(nothing, field) or (field == "parallel" and layout):
             raise BadInput("does not go with a pasted command", place=flags, remedy="say it in the command itself")
 
 

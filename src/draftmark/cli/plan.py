@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from draftmark.engines.adapter import Command, Pasted
     from draftmark.hardware import Machine
     from draftmark.model import Model
-    from draftmark.planner import Past, Plan, Solution, Target
+    from draftmark.planner import Past, Plan, Reason, Solution, Target
     from draftmark.units import Bytes, Tokens
 
 
@@ -37,8 +37,10 @@ def plan(
     device: Annotated[
         Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel ranks; over all GPUs otherwise.", show_default=False)
+    ] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", show_default=False)] = None,
     dtype: Annotated[str | None, typer.Option(help="The dtype to serve in; the checkpoint's otherwise.")] = None,
     kv_dtype: Annotated[str | None, typer.Option(help="The cache's dtype, in the engine's words.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
@@ -68,7 +70,7 @@ def plan(
         engine=engine or "sglang",
         version=engine_version,
         model="" if words or model is None else model,
-        parallel=Parallel(tensor=tp, pipeline=pp),
+        parallel=Parallel(tensor=tp or 1, pipeline=pp or 1),
         dtype=dtype,
         kv_dtype=kv_dtype,
         memory_fraction=mem_fraction,
@@ -78,13 +80,16 @@ def plan(
         context=tokens("--max-context", max_context),
         flags=("--memory", memory) if memory else (),
     )
-    pasted = Pasted(configuration=wanted)
+    layout = frozenset(name for name, value in (("tensor", tp), ("pipeline", pp)) if value is not None)
+    pasted = Pasted(configuration=wanted, layout=layout)
     if words:
         pasted = read_command(words, engine_version)
-        refuse_beside(pasted, wanted, engine)
+        refuse_beside(pasted, wanted, engine, layout)
     refuse_together(pasted.configuration, gpu=gpu, device=device, draft=draft)
     wanted_target = target_of(context, output, concurrency)
     ready = gather(pasted, gpu=gpu, device=device, draft=draft, revision=revision, history=learned_from(store))
+    if not words:
+        ready = ready.spread()
     if wanted_target is not None:
         solution = ready.solve(wanted_target)
         if json:
@@ -111,6 +116,17 @@ class Ready(NamedTuple):
     free: "Bytes | None"
     history: "tuple[Past, ...]"
     pasted: "Pasted"
+    fixed: frozenset[str]
+    """Fields of `Parallel` that the user set."""
+    reasons: "tuple[Reason, ...]" = ()
+    """Why the layout is what it is, where the user left it open."""
+
+    def spread(self) -> "Ready":
+        """The same over all GPUs, where the user left the layout open."""
+        from draftmark.planner import laid_out
+
+        configuration, reasons = laid_out(self.model, self.configuration, self.machine, self.fixed)
+        return self._replace(configuration=configuration, reasons=reasons)
 
     def plan(self) -> "Plan":
         """The prediction."""
@@ -119,14 +135,7 @@ class Ready(NamedTuple):
         found = make_plan(
             self.model, self.configuration, self.machine, free=self.free, draft=self.draft, history=self.history
         )
-        return self.said(found)
-
-    def said(self, found: "Plan") -> "Plan":
-        """A plan with what is to be said of the pasted command."""
-        import msgspec
-
-        notes = (*self.pasted.notes, *found.notes)
-        return msgspec.structs.replace(found, notes=notes, not_understood=self.pasted.not_understood)
+        return self._complete(found)
 
     def solve(self, target: "Target") -> "Solution":
         """Flags that reach a target."""
@@ -135,9 +144,27 @@ class Ready(NamedTuple):
         from draftmark.planner import solve
 
         found = solve(
-            self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
+            self.model,
+            self.configuration,
+            self.machine,
+            target,
+            fixed=self.fixed,
+            free=self.free,
+            draft=self.draft,
+            history=self.history,
         )
-        return msgspec.structs.replace(found, asked=self.said(found.asked))
+        return msgspec.structs.replace(found, asked=self._complete(found.asked))
+
+    def _complete(self, found: "Plan") -> "Plan":
+        """A plan with what only the command line knows."""
+        import msgspec
+
+        return msgspec.structs.replace(
+            found,
+            reasons=(*self.reasons, *found.reasons),
+            notes=(*self.pasted.notes, *found.notes),
+            not_understood=self.pasted.not_understood,
+        )
 
 
 def learned_from(store: Path | None) -> "tuple[Past, ...]":
@@ -202,6 +229,7 @@ def gather(
         free=free,
         history=history,
         pasted=pasted,
+        fixed=pasted.layout,
     )
 
 

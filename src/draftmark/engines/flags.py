@@ -4,7 +4,7 @@ import ast
 import difflib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +36,7 @@ _LISTED: Final = re.compile(
 )
 """One argument among those that an engine lists in its log: its name, and its value as Python prints it."""
 _UNSET: Final = ("None", "'none'", "'null'", "'auto'", "''", "[]", "{}")
+_FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
 _SCALED: Final = re.compile(r"(\d+)(\.\d+)?([a-zA-Z]+)")
 IEC: Final = {
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
@@ -46,6 +47,22 @@ BINARY: Final = {
 }  # fmt: skip
 """vLLM 0.33.0's utils/argparse_utils.py: `human_readable_int`."""
 _SCALES: Final[dict[Kind, dict[str, int]]] = {"iec": IEC, "binary": BINARY}
+
+
+def split(argv: tuple[str, ...]) -> Iterator[Given]:
+    """Flags with what follows each, where it is not known whose they are; words before the first have an empty name."""
+    name = ""
+    values: list[str] = []
+    for word in argv:
+        head, equals, tail = word.partition("=")
+        if _FLAG.fullmatch(head):
+            if name or values:
+                yield Given(name=name, values=tuple(values))
+            name, values = head.replace("_", "-") if head.startswith("--") else head, [tail] if equals else []
+        else:
+            values.append(word)
+    if name or values:
+        yield Given(name=name, values=tuple(values))
 
 
 def logged(line: str, names: Collection[str] | None = None) -> tuple[str, ...]:
@@ -141,6 +158,7 @@ def assign(
     engine: EngineName,
     version: str | None,
     *,
+    any_version: bool,
     kept: Collection[str],
     harmless: Collection[str],
     own: Mapping[str, Callable[[Given], dict[str, Any] | None]],
@@ -152,6 +170,7 @@ def assign(
         table: flags that set one field.
         engine: whose flags they are.
         version: which one; the newest that was read where None.
+        any_version: flags of any version are taken, and unknown ones are not refused.
         kept: flags that the planner reads by their own names.
         harmless: flags that take no memory.
         own: flags that set fields in a way of their own; None from them means that a value is not understood.
@@ -162,7 +181,7 @@ def assign(
     known = {name: flag for flag in table for name in flag.names}
     values: dict[str, Any] = {}
     verbatim: list[str] = []
-    unknown = [name_unknown(one, engine, version) for one in found.unknown]
+    unknown = [name_unknown(one, engine, version, any_version=any_version) for one in found.unknown]
     for given in found.given:
         flag = known.get(given.name) or known.get(given.written)
         set_by_own = own[given.name](given) if given.name in own else None
@@ -192,6 +211,11 @@ def nest(values: dict[str, Any]) -> dict[str, Any]:
         else:
             nested[head] = value
     return nested
+
+
+def named_layout(values: dict[str, Any]) -> frozenset[str]:
+    """Fields of `Parallel` among the (nested) field values."""
+    return frozenset(path.partition(".")[2] for path in values if path.startswith("parallel."))
 
 
 def configure(values: dict[str, Any]) -> Configuration:

@@ -68,6 +68,12 @@ def find_launch(words: tuple[str, ...]) -> Launch:
     return Launch(engine=engine, words=tuple(own), environment=_environment(before), version=_version(before))
 
 
+def own_words(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The engine's own words of a command that starts it; all of them where nothing does."""
+    found = _start(list(argv))
+    return argv[found[1] :] if found is not None else argv
+
+
 def _split(words: tuple[str, ...]) -> list[str]:
     """The words as a shell splits them, where a whole command stands in one: in quotes, or after `sh -c`."""
     parts: list[str] = []

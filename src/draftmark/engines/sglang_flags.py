@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, assign, configure, last_value, logged, read, write
+from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, read, write
 from draftmark.engines.words import Given, read_words, strange, twice
 
 TABLE: Final = (
@@ -95,7 +95,7 @@ def parse_flags(
         BadInput: a known flag has a value that it cannot have, or the version does not have a flag.
     """
     found = read_words(argv, "sglang", version, any_version=any_version)
-    set_to = assign(found, TABLE, "sglang", version, kept=KEPT, harmless=HARMLESS, own=_OWN)
+    set_to = assign(found, TABLE, "sglang", version, any_version=any_version, kept=KEPT, harmless=HARMLESS, own=_OWN)
     values = {"engine": "sglang", "environment": environment, "model": "", **set_to.values}
     notes = list(twice(found.given, "sglang"))
     if any(name.startswith("speculative.") for name in values) and "speculative.algorithm" not in values:
@@ -110,6 +110,7 @@ def parse_flags(
         not_understood=(*set_to.unknown, *stray, *strange(environment, "sglang")),
         notes=tuple(notes),
         revision=revision,
+        layout=named_layout(values),
     )
 
 

@@ -1,12 +1,14 @@
 """Versions of engines, compared; rules that changed carry the version since when."""
 
 import re
+from functools import cache
 
 from draftmark.errors import BadInput
 
 Version = tuple[int, ...]
 
 
+@cache
 def parse_version(text: str) -> Version:
     """`0.5.15.post1` is (0, 5, 15, 1); what follows a plus sign does not count.
 

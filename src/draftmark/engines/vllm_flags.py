@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, assign, configure, last_value, logged, write
+from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, write
 from draftmark.engines.offered import choices
 from draftmark.engines.words import Given, read_words, strange, twice
 from draftmark.errors import BadInput
@@ -77,7 +77,7 @@ def parse_flags(
         "--speculative-config": lambda given: speculative(given, choices("vllm", given.name, version)),
         **dict.fromkeys(_COMPILATION, lambda given: {"graphs": False} if without_graphs(given) else None),
     }
-    set_to = assign(found, TABLE, "vllm", version, kept=KEPT, harmless=HARMLESS, own=own)
+    set_to = assign(found, TABLE, "vllm", version, any_version=any_version, kept=KEPT, harmless=HARMLESS, own=own)
     model = "".join(found.positional[:1])
     values = {"engine": "vllm", "environment": environment, "model": model, **set_to.values}
     if values.get("kv_dtype") == "auto":
@@ -91,6 +91,7 @@ def parse_flags(
         not_understood=(*set_to.unknown, *stray, *strange(environment, "vllm")),
         notes=twice(found.given, "vllm"),
         revision=revision,
+        layout=named_layout(values),
     )
 
 

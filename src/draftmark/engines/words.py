@@ -170,12 +170,14 @@ def twice(given: Iterable[Given], engine: EngineName) -> tuple[str, ...]:
     )
 
 
-def name_unknown(one: Given, engine: EngineName, version: str | None) -> str:
+def name_unknown(one: Given, engine: EngineName, version: str | None, *, any_version: bool = False) -> str:
     """How a flag that the version does not have is named in the output, where no version was asked for.
 
     Raises:
         BadInput: a version was asked for, so that its engine refuses the flag; or it looks like a slip of the pen.
     """
+    if any_version:
+        return " ".join(one.words)
     was = ever(engine).get(one.name)
     newest = read_versions(engine)[-1:]
     if was is not None:

@@ -58,15 +58,21 @@ def plan(
         found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
     else:
         found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
-    said = (*unread(found.configuration), *conflicts(found.configuration, model), *weaker)
-    return msgspec.structs.replace(found, notes=(*said, *found.notes))
+    notes = (*unread(found.configuration), *weaker, *idle(found.configuration, machine), *found.notes)
+    return msgspec.structs.replace(found, conflicts=conflicts(found.configuration, model, machine), notes=notes)
 
 
-def conflicts(configuration: Configuration, model: Model) -> tuple[str, ...]:
+def idle(configuration: Configuration, machine: Machine) -> tuple[str, ...]:
+    """What a layout leaves unused."""
+    used = configuration.parallel.gpus
+    return () if used >= machine.count else (f"this layout uses {used} of the {machine.count} GPUs",)
+
+
+def conflicts(configuration: Configuration, model: Model, machine: Machine) -> tuple[str, ...]:
     """What the engine cannot combine and this configuration does."""
     return tuple(
-        f"{rule.one} and {rule.two} cannot be combined here ({rule.source})"
-        for rule in broken(configuration, model, configuration.version or "")
+        f"{rule.one} and {rule.two} cannot be combined ({rule.source})"
+        for rule in broken(configuration, model, configuration.version or "", machine.device.architecture)
     )
 
 

@@ -25,15 +25,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """What the target needs and what the pool is expected to have, in the engine's own unit."""
+    """What the target needs of one pool and what that pool is expected to have, in the engine's own unit."""
 
     needed: int
     available: int
     deviation: float
     unit: Literal["tokens", "blocks"]
     requests: int
-    """Most running requests; a target of more at once is not reached."""
+    """Most running requests in one pool; a target of more at once is not reached."""
     concurrency: int
+    """Requests of the target in the fullest pool."""
+    pools: int = 1
+    """Pools that the target's requests are spread over."""
+    context_ranks: int = 1
+    """Decode context ranks that hold different tokens, where the unit counts those of one rank."""
 
     @property
     def probability(self) -> float:
@@ -53,9 +58,15 @@ def reserve(configuration: Configuration) -> int:
 
 
 def request_tokens(target: Target, configuration: Configuration) -> int:
-    """Tokens of one request in whole pages."""
+    """Tokens of one request on one rank, in whole pages; decode context ranks share each page's worth of tokens."""
     page = configuration.page or 1
-    return -(-(target.length + reserve(configuration)) // page) * page
+    shared = page * configuration.parallel.decode_context
+    return -(-(target.length + reserve(configuration)) // shared) * page
+
+
+def in_one_pool(target: Target, pools: int) -> int:
+    """Requests in the fullest pool when they are spread evenly: 9 over 8 data-parallel ranks are 2."""
+    return -(-target.concurrency // pools)
 
 
 def check_target(target: Target, model: Model, configuration: Configuration) -> None:

@@ -97,7 +97,8 @@ def _latent(layers: tuple[Layer, ...], configuration: Configuration, rules: Rule
         scaled = plain
         if selecting and dtype == "fp8_e4m3" and not _raw_layout(configuration):
             scaled = mixer.latent_rank + mixer.latent_rank // _QUANT_BLOCK * 4 + 2 * mixer.rope_dim
-        selector = _selector(mixer, model, rules)
+        # Every decode context rank holds all selector keys (0.5.23, pool_configurator.py).
+        selector = _selector(mixer, model, rules) * configuration.parallel.decode_context
         counted += (scaled if rules.selector_cell_exact else plain) + selector
         stored += scaled + selector
     return Cells(counted=counted, stored=stored)

@@ -14,7 +14,7 @@ from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason, Room
 from draftmark.planner.room import lengths
-from draftmark.planner.target import Reach, Target, reserve
+from draftmark.planner.target import Reach, Target, in_one_pool, reserve
 from draftmark.planner.terms import NINETY
 from draftmark.planner.vllm.ledger import ledger, risks
 from draftmark.planner.vllm.rank import Rank, rank
@@ -39,7 +39,7 @@ def predict(
         BadInput: the layout cannot work.
     """
     rules = rules_for(configuration.version)
-    layout.check(model, configuration.parallel, machine)
+    layout.check(model, configuration, machine)
     check_page(model, configuration)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.vllm_stages(len(model.layers), full.parallel.pipeline)
@@ -58,6 +58,8 @@ def predict(
         gpus=full.parallel.gpus,
         ledgers=ledgers,
         pool=interval(worst, full, rules, context, blocks),
+        held=Tokens(effective(worst.grouping, full, rules, context, blocks)),
+        pools=full.parallel.data,
         bytes_per_token=Bytes(round(worst.grouping.token_bytes / full.parallel.decode_context)),
         bytes_per_request=request_bytes(worst.grouping, full, context),
         longest_request=longest(worst.grouping, full, blocks, context),
@@ -84,15 +86,17 @@ def check_page(model: Model, configuration: Configuration) -> None:
 
 
 def reach(worst: Rank, full: Configuration, target: Target, blocks: int) -> Reach:
-    """Whether the target fits into the pool, one block being set aside by the engine."""
+    """Whether the fullest pool's part of the target fits, one block being set aside by the engine."""
     length = target.length + reserve(full)
+    concurrency = in_one_pool(target, full.parallel.data)
     return Reach(
-        needed=target.concurrency * worst.grouping.request_blocks(length, full) + 1,
+        needed=concurrency * worst.grouping.request_blocks(length, full) + 1,
         available=blocks,
         deviation=worst.deviation / worst.grouping.block_bytes,
         unit="blocks",
         requests=full.max_running or 0,
-        concurrency=target.concurrency,
+        concurrency=concurrency,
+        pools=full.parallel.data,
     )
 
 
@@ -149,6 +153,12 @@ def printed(grouping: Grouping, full: Configuration, rules: Rules, context: int,
     return blocks * grouping.smallest_block
 
 
+def effective(grouping: Grouping, full: Configuration, rules: Rules, context: int, blocks: int) -> int:
+    """Tokens of context that the pool holds: what is printed, but the oldest meaning leaves out context ranks."""
+    ranks = full.parallel.decode_context if rules.meaning == "blocks" else 1
+    return printed(grouping, full, rules, context, blocks) * ranks
+
+
 def interval(worst: Rank, full: Configuration, rules: Rules, context: int, blocks: int) -> Pool:
     """The pool with its 90 % interval."""
     swing = NINETY * worst.deviation
@@ -195,13 +205,11 @@ def longest(grouping: Grouping, full: Configuration, blocks: int, context: int) 
 
 def room(grouping: Grouping, full: Configuration, blocks: int, context: int) -> tuple[Room, ...]:
     """Requests at once, by length."""
-    return tuple(
-        Room(
-            length=Tokens(length),
-            requests=min(full.max_running or 1, max(0, blocks - 1) // grouping.request_blocks(length, full)),
-        )
-        for length in lengths(context)
-    )
+    found = []
+    for length in lengths(context):
+        requests = min(full.max_running or 1, max(0, blocks - 1) // grouping.request_blocks(length, full))
+        found.append(Room(length=Tokens(length), requests=requests, in_all=requests * full.parallel.data))
+    return tuple(found)
 
 
 def notes(worst: Rank, model: Model, rules: Rules) -> tuple[str, ...]:

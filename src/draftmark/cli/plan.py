@@ -219,8 +219,8 @@ def gather(
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
     drafting = load_draft(wanted, draft, model)
-    if draft is not None and drafting is not None:
-        wanted = with_draft(wanted, draft, model, drafting)
+    if draft is not None:
+        wanted = with_draft(wanted, draft, model, drafting or model)
     return Ready(
         model=model,
         draft=drafting,

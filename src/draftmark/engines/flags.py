@@ -120,7 +120,7 @@ def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:
             remedy="check the command",
         ) from error
     if known and text not in known:
-        near = difflib.get_close_matches(text, known, n=1)
+        near = [one for one in known if one.startswith(text)] or difflib.get_close_matches(text, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"unknown value {text!r}", place=given.name, remedy=f"{hint}known: {', '.join(known)}")
     return dict(flag.aliases).get(text, text)

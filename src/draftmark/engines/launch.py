@@ -11,6 +11,8 @@ from draftmark.errors import BadInput
 
 _OPERATOR: Final = re.compile(r"[;&|<>()]+")
 """Words at which a shell ends a command or sends its output elsewhere."""
+_REDIRECTION: Final = re.compile(r"(?<!\S)(?:\d?>{1,2}|&>{1,2}|\d?<)(?:&\d|\s*[^\s;&|]+)")
+"""Output sent elsewhere: `2>&1`, `> log`."""
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _IMAGE: Final = re.compile(r"(?:[\w.:-]+/)+(?P<name>(?:vllm|sglang)[a-z-]*)(?::(?P<tag>[\w.-]+))?(?:@.*)?")
 _TAG: Final = re.compile(r"v?(\d+(?:\.\d+)+(?:\.?post\d+)?)(?:[-+].*)?")
@@ -60,8 +62,6 @@ def find_launch(words: tuple[str, ...]) -> Launch:
     rest = parts[at:]
     end = next((number for number, word in enumerate(rest) if _OPERATOR.fullmatch(word)), len(rest))
     own = rest[:end]
-    if own and end < len(rest) and rest[end].startswith(">") and own[-1].isdigit():
-        del own[-1]  # the 2 of `2> file`
     if engine == "sglang" and own and parts[at - 1] == "serve" and not own[0].startswith("-"):
         own.insert(0, "--model-path")  # `sglang serve MODEL`
     before = parts[:at]
@@ -81,7 +81,8 @@ def _split(words: tuple[str, ...]) -> list[str]:
         if len(word.split()) == 1 or _start(word.split()) is None:
             parts += [] if word.strip() == "\\" else [word]
             continue
-        reader = shlex.shlex(word.replace("\\\n", " "), posix=True, punctuation_chars=True)
+        text = _REDIRECTION.sub(" ", word.replace("\\\n", " "))
+        reader = shlex.shlex(text, posix=True, punctuation_chars=True)
         reader.whitespace_split = True
         try:
             parts += _split(tuple(reader))
@@ -114,7 +115,7 @@ def _environment(before: list[str]) -> tuple[tuple[str, str], ...]:
         flag = before[at - 1] if at else ""
         text = word.partition("=")[2] if word.startswith("--env=") else word
         assigned = _ASSIGNMENT.fullmatch(text)
-        if assigned is not None and (not flag.startswith("-") or flag in ("-e", "--env", "-E", "-i")):
+        if assigned is not None and (not flag.startswith("-") or flag in ("-e", "--env", "-E", "-i", "-c")):
             found.append((assigned[1], assigned[2]))
         gpus = text if flag == "--gpus" else word.partition("=")[2] if word.startswith("--gpus=") else ""
         gpus = gpus.strip("\"'")

@@ -50,12 +50,13 @@ def read_versions(engine: EngineName) -> tuple[str, ...]:
 def beside(engine: EngineName, version: str | None) -> tuple[str, ...]:
     """The versions read that are nearest to `version`: itself, or the one before and the one after it.
 
-    Without a version it is the newest. What either of them has, a version between them is taken to have.
+    Without a version, and for a build without a number, it is the newest. What either of two neighbours has, a version
+    between them is taken to have.
     """
     read = read_versions(engine)
-    if version is None:
+    wanted = parse_version(version) if version is not None else ()
+    if not any(wanted):
         return read[-1:]
-    wanted = parse_version(version)
     before = [one for one in read if parse_version(one) <= wanted]
     after = [one for one in read if parse_version(one) >= wanted]
     return tuple(dict.fromkeys((*before[-1:], *after[:1])))

@@ -67,7 +67,7 @@ HARMLESS: Final = (
     "--dist-timeout", "--grammar-backend", "--sampling-backend", "--stream-interval", "--decode-log-interval",
     "--enable-cache-report", "--warmups", "--skip-server-warmup", "--base-gpu-id", "--gpu-id-step", "--download-dir",
     "--model-loader-extra-config", "--enable-request-time-stats-logging", "--radix-eviction-policy",
-    "--fp8-gemm-backend", "--fp8-gemm-runner-backend", "--fp4-gemm-runner-backend", "--moe-runner-backend",
+    "--fp8-gemm-backend", "--fp4-gemm-backend", "--moe-runner-backend",
     "--load-balance-method", "--disable-shared-experts-fusion", "--speculative-attention-mode", "--numa-node",
     "--speculative-accept-threshold-single", "--speculative-accept-threshold-acc", "--max-queued-requests",
     "--enable-torch-compile", "--num-continuous-decode-steps", "--incremental-streaming-output", "--sleep-on-idle",

@@ -22,7 +22,14 @@ def parse_version(text: str) -> Version:
     return (*numbers, int(match.group(2))) if match.group(2) else numbers
 
 
-def is_unread(text: str, newest: str) -> bool:
-    """Whether a version is newer than the newest that was read, or a build from source, whose number says nothing."""
-    version = parse_version(text)
-    return version > parse_version(newest) or not any(version)
+def ahead(version: Version, newest: Version) -> int:
+    """How many versions it is ahead of the newest that was read, by the first number that differs: 0.36.1 of 0.33.0: 3.
+
+    A build from source, whose number is 0.0.0 or says nothing, counts as one ahead.
+    """
+    if not any(version):
+        return 1
+    differing = next(((one, other) for one, other in zip(version, newest, strict=False) if one != other), None)
+    if differing is None:
+        return int(len(version) > len(newest) and any(version[len(newest) :]))
+    return max(0, differing[0] - differing[1])

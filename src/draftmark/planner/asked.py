@@ -25,8 +25,9 @@ _UNLIMITED: Final[dict[EngineName, str]] = {"sglang": "chunk", "vllm": "context"
 """The size that the engine lets be -1: not chunked, and as long as fits."""
 _FLAGS: Final = {
     "pool_tokens": "--pool-tokens", "chunk": "--chunk", "context": "--max-context", "max_running": "--max-running",
-    "page": "--page-size", "memory_fraction": "--mem-fraction", "dtype": "--dtype", "kv_dtype": "--kv-dtype",
-    "quantization": "--quantization", "graph_batch": "--cuda-graph-max-bs", "parallel": "--tp, --pp, --dp, --ep, --dcp",
+    "page": "--page-size or --block-size", "memory_fraction": "--mem-fraction", "dtype": "--dtype",
+    "kv_dtype": "--kv-dtype", "quantization": "--quantization", "graph_batch": "--cuda-graph-max-bs",
+    "parallel": "--tp, --pp, --dp, --ep, --dcp",
 }  # fmt: skip
 
 
@@ -105,11 +106,9 @@ def _pages(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
     if configuration.engine == "vllm":
         known = choices("vllm", "--block-size", configuration.version)
         if known and str(page) not in known:
-            yield (
-                "page",
-                f"vLLM {or_newest('vllm', configuration.version)} has no blocks of {page} tokens",
-                f"known: {', '.join(known)}",
-            )
+            version = or_newest("vllm", configuration.version)
+            sizes = ", ".join(sorted(known, key=int))
+            yield "page", f"vLLM {version} has no blocks of {page} tokens", f"known: {sizes}"
         elif not known and page % _BLOCK:
             yield "page", f"blocks of {page} tokens fit no backend", f"give a multiple of {_BLOCK}"
     if configuration.engine == "sglang" and chunk is not None and chunk > 0 and chunk % page:

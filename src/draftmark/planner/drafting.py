@@ -97,6 +97,12 @@ def implied(configuration: Configuration, model: Model, draft: Model, named: str
             place="--draft",
             remedy='paste a command with --speculative-config \'{"model": "DRAFT", "num_speculative_tokens": N}\'',
         )
+    if draft is model:
+        raise BadInput(
+            "the model itself is no draft",
+            place="--draft",
+            remedy="paste a command with --speculative-algorithm EAGLE for draft layers of its own",
+        )
     algorithm = next((name for part, name in _IMPLIED if part in draft.architecture), "STANDALONE")
     if algorithm == "STANDALONE" and draft.vocabulary != model.vocabulary:
         raise BadInput(

@@ -6,7 +6,7 @@ import msgspec
 
 from draftmark.configuration import Configuration
 from draftmark.engines.offered import read_versions
-from draftmark.engines.versions import is_unread
+from draftmark.engines.versions import ahead, parse_version
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
@@ -79,7 +79,7 @@ def conflicts(configuration: Configuration, model: Model, machine: Machine) -> t
 def unread(configuration: Configuration) -> tuple[str, ...]:
     """Says so where a version is newer than those that were read, or a build without a number."""
     asked, newest = configuration.version, read_versions(configuration.engine)[-1:]
-    if asked is None or not newest or not is_unread(asked, newest[0]):
+    if asked is None or not newest or not ahead(parse_version(asked), parse_version(newest[0])):
         return ()
     said = f"{configuration.engine} {asked} was not read: this is the arithmetic of {newest[0]}, with a wider interval"
     return (f"{said}; compare it with the first start's log",)

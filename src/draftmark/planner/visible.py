@@ -33,7 +33,7 @@ def check_visible(configuration: Configuration, count: int) -> None:
         needed = here(configuration)
         if len(devices) < needed:
             raise BadInput(
-                f"shows {len(devices)} GPUs, and the layout takes {needed}",
+                f"shows {len(devices)} of the {needed} GPUs that the layout takes",
                 place=place,
                 remedy="name as many as the layout takes, or make the layout smaller",
             )

@@ -73,7 +73,7 @@ def rank(
         budget=budget,
         # What is missing before the start lowers the budget only by the fraction.
         deviation=learned.deviation
-        * (deviation**2 + ((full.memory_fraction or 0) * spread(machine_terms)) ** 2) ** 0.5,
+        * (deviation**2 + ((full.memory_fraction or 0) * spread(machine_terms)) ** 2 + rules.drift**2) ** 0.5,
         learned=learned,
         pools=divide(budget, found, held, full, rules),
     )

@@ -77,7 +77,7 @@ def rank(
         grouping=grouped(specifications(model, full, stage, draft), full),
         requested=requested,
         budget=fixed if fixed is not None else requested - sum(term.bytes for term in charged) + learned.budget,
-        deviation=0.0 if fixed is not None else learned.deviation * spread(charged),
+        deviation=0.0 if fixed is not None else learned.deviation * math.hypot(spread(charged), rules.drift),
         learned=learned,
     )
 

@@ -8,11 +8,11 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.planner.knobs import Step
 from draftmark.planner.layouts import Layout, changes
 from draftmark.planner.learn import Past
 from draftmark.planner.outcome import Plan
 from draftmark.planner.predict import plan
+from draftmark.planner.step import Step
 from draftmark.planner.target import Target
 from draftmark.units import Bytes
 

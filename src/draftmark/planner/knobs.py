@@ -4,9 +4,7 @@ Cheap knobs trade a little speed or headroom; all of them together weigh less th
 computed, or where. So the solver turns every cheap one before it touches a dear one.
 """
 
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from draftmark.configuration import Configuration
 from draftmark.finding import Change
@@ -14,35 +12,13 @@ from draftmark.hardware import Device
 from draftmark.model import Model
 from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, expandable
 from draftmark.planner.layouts import whole_caches
+from draftmark.planner.sglang.shares import states, windows
+from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 from draftmark.units import Tokens
 
 SMALLEST_CHUNK: Final = 2048
 _FP8: Final = {"sglang": "fp8_e4m3", "vllm": "fp8"}
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One move of one knob. `set` are fields of the configuration, nested ones with a dot."""
-
-    name: str
-    changes: tuple[Change, ...]
-    set: tuple[tuple[str, Any], ...]
-    cost: str
-    weight: float
-
-    def fields(self, configuration: Configuration) -> dict[str, Any]:
-        """The top-level fields to replace."""
-        found: dict[str, Any] = {}
-        for path, value in self.set:
-            head, _, tail = path.partition(".")
-            if tail:
-                inner = found.get(head, getattr(configuration, head))
-                found[head] = msgspec.structs.replace(inner, **{tail: value})
-            elif head == "environment":
-                found[head] = (*configuration.environment, value)
-            else:
-                found[head] = value
-        return found
 
 
 def cheap(model: Model, configuration: Configuration, target: Target) -> list[list[Step]]:
@@ -51,6 +27,8 @@ def cheap(model: Model, configuration: Configuration, target: Target) -> list[li
         return []
     choices = [
         segments(configuration),
+        windows(model, configuration, target),
+        states(model, configuration, target),
         shorter_context(model, configuration, target),
         fewer_requests(configuration, target),
         chunks(configuration),
@@ -200,12 +178,10 @@ def trees(model: Model, configuration: Configuration, device: Device) -> list[St
         cost = "pages of one token, which a draft tree needs with this attention backend"
         changes = (Change(flag="--page-size", direction="lower", value="1"),)
         return [Step(name="page", changes=changes, set=(("page", Tokens(1)),), cost=cost, weight=1.0)]
-    name, value, flags = "--attention-backend", PAGED_TREES[-1], configuration.flags
-    at = flags.index(name) if name in flags else len(flags)
-    kept = (*flags[:at], name, value, *flags[at + 2 :])
+    name, value = "--attention-backend", PAGED_TREES[-1]
     cost = f"attention by {value}: {backend} cannot walk a draft tree"
     changes = (Change(flag=name, direction="set", value=value),)
-    return [Step(name="backend", changes=changes, set=(("flags", kept),), cost=cost, weight=2.0)]
+    return [Step(name="backend", changes=changes, set=(("flags", (name, value)),), cost=cost, weight=2.0)]
 
 
 def shorter_drafts(configuration: Configuration) -> list[Step]:

@@ -10,9 +10,10 @@ from draftmark.errors import BadInput
 from draftmark.planner.candidate import Candidate, Given, rank
 from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import HIGHEST, enough, fraction_step, needed
-from draftmark.planner.knobs import Step, cheap, dear
+from draftmark.planner.knobs import cheap, dear
 from draftmark.planner.layouts import Layout
 from draftmark.planner.sglang.rules import NEWEST as SGLANG
+from draftmark.planner.step import Step
 from draftmark.planner.vllm.rules import NEWEST as VLLM
 
 NEWEST = {"sglang": SGLANG, "vllm": VLLM, "embedded": "0"}
@@ -105,7 +106,9 @@ def allowed(given: Given, strategy: Strategy, step: Step) -> bool:
 
 
 def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Candidate) -> Candidate:
-    """Cheap knobs turned back one by one, the heaviest first, as long as the target is still reached safely."""
+    """One cheap knob where one does, else what is left when all are turned back, the heaviest first."""
+    alone = [attempt(given, strategy, [steps[-1]]) for steps in choices]
+    enough_alone = [one for one in alone if one.good]
     best = full
     kept = {steps[0].name: steps[-1] for steps in choices}
     for steps in sorted(choices, key=lambda steps: -steps[-1].weight):
@@ -116,7 +119,7 @@ def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Ca
             if found.good:
                 best, kept = found, tried
                 break
-    return best
+    return min(best, *enough_alone, key=lambda one: one.weight) if enough_alone else best
 
 
 def attempt(given: Given, strategy: Strategy, steps: list[Step]) -> Candidate:

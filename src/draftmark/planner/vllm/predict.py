@@ -127,7 +127,7 @@ def resolve(
     full = msgspec.structs.replace(configuration, **chosen)
     if full.kv_dtype is None:
         reasons.append(Reason(field="kv_dtype", value=str(full.dtype), why="the served dtype, vLLM's default"))
-    if full.graphs and "--enforce-eager" not in full.flags:
+    if full.graphs:
         reasons.append(Reason(field="graphs", value="captured", why="vLLM's default; --enforce-eager captures none"))
     return full, tuple(reasons)
 

@@ -10,14 +10,16 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Device
 from draftmark.model import Model
-from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, expandable
+from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, broken, expandable
 from draftmark.planner.layouts import whole_caches
+from draftmark.planner.newest import newest
 from draftmark.planner.sglang.shares import states, windows
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 from draftmark.units import Tokens
 
 SMALLEST_CHUNK: Final = 2048
+ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _FP8: Final = {"sglang": "fp8_e4m3", "vllm": "fp8"}
 
 
@@ -44,6 +46,7 @@ def dear(model: Model, configuration: Configuration, device: Device, cached: str
     if configuration.engine == "embedded":
         return []
     choices = [
+        mended_segments(configuration, model, device),
         drafts(model, configuration, device),
         decode_context(model, configuration),
         cache_dtype(configuration, cached),
@@ -169,7 +172,7 @@ def trees(model: Model, configuration: Configuration, device: Device) -> list[St
     A backend with a page of its own has to go; any other one takes pages of one token.
     """
     draft = configuration.speculative
-    backend = attention_backend(configuration, model, device.architecture)
+    backend = attention_backend(configuration, model, device)
     if configuration.engine != "sglang" or draft is None or (draft.top_k or 1) == 1 or backend in (None, "dsa"):
         return []
     if backend in PAGED_TREES or (backend not in FIXED_PAGES and (configuration.page or 1) == 1):
@@ -222,13 +225,38 @@ def segments(configuration: Configuration) -> list[Step]:
     """Expandable segments: less memory stranded in the allocator, where all-reduce allows them."""
     if expandable(configuration) or configuration.device != "cuda":
         return []
-    value = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    value = (ALLOCATOR, "expandable_segments:True")
     return [
         Step(
             name="expandable segments",
             changes=(Change(flag=value[0], direction="set", value=value[1]),),
-            set=(("environment", value),),
+            set=(("environment", (*configuration.environment, value)),),
             cost="",
             weight=0.2,
         )
+    ]
+
+
+def mended_segments(configuration: Configuration, model: Model, device: Device) -> list[Step]:
+    """What lets a command start whose expandable segments its all-reduce does not take: one of the two has to go."""
+    clashes = broken(configuration, model, newest(configuration.engine), device)
+    if not any((rule.one, rule.two) == ("expandable segments", "custom all-reduce") for rule in clashes):
+        return []
+    flag = "--disable-custom-all-reduce"
+    kept = tuple((name, value) for name, value in configuration.environment if "expandable_segments" not in value)
+    return [
+        Step(
+            name="segments",
+            changes=(Change(flag=ALLOCATOR, direction="set", value="(leave it out)"),),
+            set=(("environment", kept),),
+            cost="memory may be stranded in the allocator",
+            weight=0.5,
+        ),
+        Step(
+            name="all-reduce",
+            changes=(Change(flag=flag, direction="set"),),
+            set=(("flags", (flag, None)),),
+            cost="all-reduce by NCCL, which is slower for small batches",
+            weight=3.0,
+        ),
     ]

@@ -12,11 +12,8 @@ from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import HIGHEST, enough, fraction_step, needed
 from draftmark.planner.knobs import cheap, dear
 from draftmark.planner.layouts import Layout
-from draftmark.planner.sglang.rules import NEWEST as SGLANG
+from draftmark.planner.newest import newest
 from draftmark.planner.step import Step
-from draftmark.planner.vllm.rules import NEWEST as VLLM
-
-NEWEST = {"sglang": SGLANG, "vllm": VLLM, "embedded": "0"}
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +60,7 @@ def strategies(given: Given, layouts: list[Layout]) -> Iterator[Strategy]:
         for chosen in product(*((None, *steps) for steps in dear_knobs(given, base))):
             steps = tuple(step for step in chosen if step is not None)
             wanted = moved(base, steps)
-            if not broken(wanted, given.model, NEWEST[wanted.engine], given.machine.device.architecture):
+            if not broken(wanted, given.model, newest(wanted.engine), given.machine.device):
                 yield Strategy(layout=layout, steps=steps)
 
 
@@ -102,7 +99,7 @@ def allowed(given: Given, strategy: Strategy, step: Step) -> bool:
     """Whether the engine can combine a cheap step with the strategy."""
     base = msgspec.structs.replace(given.asked, parallel=strategy.layout.parallel)
     wanted = moved(base, (*strategy.steps, step))
-    return not broken(wanted, given.model, NEWEST[wanted.engine], given.machine.device.architecture)
+    return not broken(wanted, given.model, newest(wanted.engine), given.machine.device)
 
 
 def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Candidate) -> Candidate:
@@ -145,7 +142,7 @@ def hopeless(given: Given, layout: Layout) -> bool:
     wanted = base
     for step in (*strongest, *(steps[-1] for steps in cheap(given.model, base, given.target))):
         tried = moved(wanted, (step,))
-        if not broken(tried, given.model, NEWEST[tried.engine], given.machine.device.architecture):
+        if not broken(tried, given.model, newest(tried.engine), given.machine.device):
             wanted = tried
     try:
         found = given.plan(wanted)

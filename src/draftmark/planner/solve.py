@@ -8,7 +8,7 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Mla, Model
-from draftmark.planner.candidate import Candidate, Given, rank
+from draftmark.planner.candidate import Candidate, Given, rank, undominated
 from draftmark.planner.layouts import laid_out, layouts
 from draftmark.planner.learn import Past
 from draftmark.planner.more import what_would
@@ -38,7 +38,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> tuple[Candidate, ...]:
         """Those worth a user's time: safe ones, or where there are none, those that start and reach it at a risk."""
         good = tuple(one for one in self.candidates if one.good)
-        return (good or tuple(one for one in self.candidates if one.reaches))[:SHOWN]
+        return undominated(good or tuple(one for one in self.candidates if one.reaches))[:SHOWN]
 
     @property
     def short(self) -> int:

@@ -11,7 +11,7 @@ from draftmark.finding import Change
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One move of one knob.
 
-    `set` are fields of the configuration, nested ones with a dot; a flag or variable beside them as (name, value).
+    `set` are fields of the configuration, nested ones with a dot; a flag beside them as (name, value).
     """
 
     name: str
@@ -28,8 +28,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
             if tail:
                 inner = found.get(head, getattr(configuration, head))
                 found[head] = msgspec.structs.replace(inner, **{tail: value})
-            elif head == "environment":
-                found[head] = (*configuration.environment, value)
             elif head == "flags":
                 found[head] = with_flag(configuration.flags, *value)
             else:
@@ -37,7 +35,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def with_flag(flags: tuple[str, ...], name: str, value: str) -> tuple[str, ...]:
-    """The flags with another value of one of them, which is added where it is not there."""
+def with_flag(flags: tuple[str, ...], name: str, value: str | None) -> tuple[str, ...]:
+    """The flags with another value of one of them, which is added where it is not there; None for a switch."""
+    words = (name,) if value is None else (name, value)
     at = flags.index(name) if name in flags else len(flags)
-    return (*flags[:at], name, value, *flags[at + 2 :])
+    return (*flags[:at], *words, *flags[at + len(words) :])

@@ -129,7 +129,7 @@ def unsaid(model: Model, configuration: Configuration, device: Device) -> Iterat
 
 def backend(model: Model, configuration: Configuration, device: Device) -> str:
     """The attention backend that is taken where none is named (0.5.15.post1, _get_default_attn_backend)."""
-    own = attention_backend(configuration, model, device.architecture)
+    own = attention_backend(configuration, model, device)
     trees = configuration.speculative is not None and (configuration.speculative.top_k or 1) > 1
     if own is not None:
         return own

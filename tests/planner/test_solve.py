@@ -361,3 +361,50 @@ def test_no_row_adds_to_a_better_one() -> None:
     found = solved(KIMI, "rtx-pro-6000:8", target(200_000), parallel=Parallel(tensor=8), speculative=DRAFT)
     changed = [{(change.flag, change.value) for change in one.changes} for one in found.shown]
     assert not any(better <= worse for at, better in enumerate(changed) for worse in changed[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "version", "speculative", "drafts"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", "0.19.0", None, False),  # not read there
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, DRAFT, False),  # asked for already
+        ("Qwen/Qwen3-32B", "sglang", None, None, False),  # has none
+    ],
+)
+def test_draft_layers_of_the_checkpoint_are_offered_where_they_fit(
+    name: str, engine: str, version: str | None, speculative: Speculative | None, drafts: bool
+) -> None:
+    found = solved(
+        name,
+        "b200:8",
+        target(30_000),
+        engine=engine,
+        version=version,
+        speculative=speculative,
+        parallel=Parallel(tensor=8),
+    )
+    assert found.first is not None
+    assert (found.drafted is not None) is drafts
+    if found.drafted is not None:
+        assert found.drafted.good
+        assert found.drafted.asked.speculative is not None
+        assert found.first.asked.speculative is None, "it is offered, not taken"
+
+
+def test_draft_layers_are_not_offered_where_the_engine_cannot_combine_them() -> None:
+    layout = Parallel(tensor=4, pipeline=2)
+    found = solved("deepseek-ai/DeepSeek-V3", "b200:8", target(30_000), parallel=layout, fixed=("tensor", "pipeline"))
+    assert found.first is not None
+    assert found.drafted is None
+
+
+def test_the_nearest_is_named_where_nothing_reaches_it() -> None:
+    found = solved("Qwen/Qwen3-32B", "h100", target(30_000, concurrency=200))
+    nearest = found.nearest
+    assert nearest is not None
+    assert nearest.plan.fits
+    assert nearest.plan.worst_risk <= SAFE
+    assert not nearest.reaches
+    assert solved("Qwen/Qwen3-8B", "h200", target(30_000)).nearest is None

@@ -86,21 +86,30 @@ def pool_entries(one: Rank, pools: Pools, full: Configuration) -> list[Entry]:
     return entries
 
 
+def pool_why(worst: Rank, load: float) -> str:
+    """What is left for the pool, and what to do where that is too little; no fraction makes weights smaller."""
+    if worst.budget >= 0:
+        return f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction"
+    remedy = "raise the fraction" if load < 0 else "take more GPUs or weights in fewer bits"
+    return f"{-worst.budget / GIB:.2f} GiB are missing before the pool has anything; {remedy}"
+
+
 def risks(
     worst: Rank, found: Ledger, model: Model, full: Configuration, machine: Machine, rules: Rules
 ) -> tuple[Risk, ...]:
     """Probabilities by phase. Lack of pool asks for a higher fraction, lack of headroom for a lower one."""
-    load = worst.weights.bytes + (worst.draft.bytes if worst.draft else 0) - worst.before
+    loaded = worst.weights.bytes + (worst.draft.bytes if worst.draft else 0)
+    load = loaded - worst.before
     found_risks = [
         Risk(
             phase="load",
             probability=exceeds(load, spread([worst.weights, worst.context])),
-            why=f"weights against {worst.before / GIB:.2f} GiB free",
+            why=f"{loaded / GIB:.2f} GiB of weights against {worst.before / GIB:.2f} GiB free on each GPU",
         ),
         Risk(
             phase="pool",
             probability=exceeds(-worst.budget, worst.deviation),
-            why=f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction",
+            why=pool_why(worst, load),
         ),
     ]
     step, rows, captured = (

@@ -241,7 +241,7 @@ def with_draft(wanted: "Configuration", named: str, model: "Model", draft: "Mode
     """
     import msgspec
 
-    from draftmark.planner.drafting import implied
+    from draftmark.planner.speculation import implied
 
     asked = wanted.speculative
     if asked is None:

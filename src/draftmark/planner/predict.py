@@ -14,10 +14,10 @@ from draftmark.planner import embedded
 from draftmark.planner.asked import check
 from draftmark.planner.capable import check_device
 from draftmark.planner.combinations import broken
-from draftmark.planner.drafting import check_speculation
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
+from draftmark.planner.speculation import check_speculation
 from draftmark.planner.target import Target, check_target
 from draftmark.planner.visible import check_visible
 from draftmark.planner.vllm import predict as vllm
@@ -72,7 +72,7 @@ def conflicts(configuration: Configuration, model: Model, machine: Machine) -> t
     """What the engine cannot combine and this configuration does."""
     return tuple(
         f"{rule.one} and {rule.two} cannot be combined ({rule.source})"
-        for rule in broken(configuration, model, configuration.version or "", machine.device.architecture)
+        for rule in broken(configuration, model, configuration.version or "", machine.device)
     )
 
 

@@ -7,12 +7,12 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
-from draftmark.planner.drafting import drafts
 from draftmark.planner.learn import Learned
 from draftmark.planner.sglang import terms
 from draftmark.planner.sglang.cells import Cells, States, cells, states
 from draftmark.planner.sglang.pools import Pools, divide, multimodal_reserve
 from draftmark.planner.sglang.rules import Rules
+from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.units import Bytes
 

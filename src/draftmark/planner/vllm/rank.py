@@ -9,9 +9,9 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
-from draftmark.planner.drafting import drafts
 from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import Learned
+from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.planner.vllm import terms
 from draftmark.planner.vllm.rules import Rules

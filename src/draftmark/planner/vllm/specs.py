@@ -9,8 +9,8 @@ from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.model import Gqa, Layer, Mixer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
-from draftmark.planner.drafting import drafts
 from draftmark.planner.layout import Stage
+from draftmark.planner.speculation import drafts
 
 Kind = Literal["full", "window", "chunk", "state"]
 

@@ -10,7 +10,7 @@ from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import Plan, plan
-from draftmark.planner.drafting import implied
+from draftmark.planner.speculation import implied
 from tests.zoo import zoo_model
 
 LLAMA, DEEPSEEK = "meta-llama/Meta-Llama-3.1-8B", "deepseek-ai/DeepSeek-V3"

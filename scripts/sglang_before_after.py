@@ -31,11 +31,12 @@ PORTS: Final = {"off": 30100, "on": 30200, "shadow": 30300}
 BATCHES: Final = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17, 1200, 1201))
 
 
-def sweep(server: Server, out: Path) -> None:
+def sweep(server: Server, model: str, out: Path) -> None:
     """`draftmark sweep` on one server, with a run in a store of its own."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
     argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "5"]
     argv += ["--store", str(out / f"{server.name}.db"), "--warm-up", "2", "--log", str(server.log)]
+    argv += ["--tokenizer", model]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     (out / f"sweep-{server.name}.txt").write_text(done.stdout + done.stderr)
     print(server.name, done.stdout, done.stderr[-600:], flush=True)
@@ -57,7 +58,7 @@ def ragged(server: Server) -> None:
     print("shadow", *[line for line in server.lines() if "shadow:" in line][-6:], sep="\n", flush=True)
 
 
-def run(modes: tuple[str, ...], gpu: str, model: str, out: Path, texts: dict[str, list[int]]) -> None:
+def run(modes: list[str], gpu: str, model: str, out: Path, texts: dict[str, list[int]]) -> None:
     """The servers of one GPU, one after another."""
     for mode in modes:
         flags = [*SPECULATION, "--cuda-graph-max-bs", str(LARGEST_BATCH[mode])]
@@ -68,7 +69,7 @@ def run(modes: tuple[str, ...], gpu: str, model: str, out: Path, texts: dict[str
                 ragged(server)
             else:
                 texts[mode] = server.generate(prompt_of(3000, 5), 32)
-                sweep(server, out)
+                sweep(server, model, out)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as reason:
             print(f"{mode}: {reason}", flush=True)
         finally:
@@ -83,17 +84,18 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("--modes", nargs="*", default=["off", "on", "shadow"], choices=["off", "on", "shadow"])
     arguments = parser.parse_args()
     gpus, out = arguments.gpus.split(","), arguments.out
     out.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-c", "import draftmark.store, draftmark.sweep"], check=True)
     texts: dict[str, list[int]] = {}
-    one_gpu = len(gpus) == 1
-    slow = threading.Thread(target=run, args=(("off",), gpus[0], arguments.model, out, texts))
+    first, rest = ([mode for mode in arguments.modes if (mode == "off") is it] for it in (True, False))
+    slow = threading.Thread(target=run, args=(first, gpus[0], arguments.model, out, texts))
     slow.start()
-    if one_gpu:
+    if len(gpus) == 1:
         slow.join()
-    run(("on", "shadow"), gpus[-1], arguments.model, out, texts)
+    run(rest, gpus[-1], arguments.model, out, texts)
     slow.join()
     print("greedy text of off and on is the same:", len(texts) == 2 and texts["off"] == texts["on"], flush=True)
 

@@ -1,16 +1,14 @@
-"""Sweep a real SGLang and hold what the sweep says against the engine's own counters and its log.
+"""Sweep a real SGLang and hold what the sweep says against the engine's own counters.
 
     python scripts/sglang_counters.py MODEL OUT [--gpu 0] [--seconds 300]
 
 Needs sglang and draftmark in this Python; weights are made up. Two servers, one plain and one that drafts a chain; each
-is swept cold, with several requests at once, and warm. OUT/counters.json holds one row for each sweep and, where the
-log says it, each point: tokens, mean time to first token and decode speed, ours beside the engine's.
+is swept cold, with several requests at once, and warm. OUT/counters.json holds one row for each sweep: tokens, requests
+and the sums of times to first token and of times between tokens, ours beside the engine's.
 """
 
 import argparse
-import re
 import shlex
-import statistics
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -20,30 +18,30 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from sglang_server import Server
 
+from draftmark.physics.figures import figures
 from draftmark.sample import Point
 from draftmark.sweep import Options, sweep
 from draftmark.units import Tokens
 
-METRICS: Final = shlex.split("--enable-metrics --enable-cache-report --decode-log-interval 10 --cuda-graph-max-bs 4")
+METRICS: Final = shlex.split("--enable-metrics --enable-cache-report --cuda-graph-max-bs 4")
 CHAIN: Final = shlex.split(
     "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 4"
 )
 SERVERS: Final[dict[str, list[str]]] = {"plain": METRICS, "chain": [*METRICS, *CHAIN]}
 DEPTHS: Final = (1024, 4096, 16384, 65536)
-OUTPUT: Final = 128
 SWEEPS: Final = {
-    "cold": Options(repeats=3, most_repeats=3, output=Tokens(OUTPUT)),
-    "4 at once": Options(repeats=2, most_repeats=2, output=Tokens(OUTPUT), concurrency=(4,)),
-    "warm": Options(repeats=3, most_repeats=3, output=Tokens(OUTPUT), mode="warm"),
+    "cold": Options(repeats=3, most_repeats=3, output=Tokens(256)),
+    "4 at once": Options(repeats=2, most_repeats=2, output=Tokens(64), concurrency=(4,)),
+    "warm": Options(repeats=3, most_repeats=3, output=Tokens(256), mode="warm"),
 }
 COUNTERS: Final = {
     "prompt_tokens": "sglang:prompt_tokens_total",
     "generated_tokens": "sglang:generation_tokens_total",
     "requests": "sglang:time_to_first_token_seconds_count",
     "first_token_seconds": "sglang:time_to_first_token_seconds_sum",
+    "decode_seconds": "sglang:inter_token_latency_seconds_sum",
 }
-DECODE: Final = re.compile(r"Decode batch.*#running-req: (\d+), .*?#token: (\d+).*gen throughput \(token/s\): ([\d.]+)")
 
 
 def engine_counters(url: str) -> dict[str, float]:
@@ -65,41 +63,36 @@ def own_counters(points: list[Point]) -> dict[str, float]:
         "generated_tokens": sum(sample.completion_tokens or 0 for sample in samples),
         "requests": len(samples),
         "first_token_seconds": sum(sample.ttft or 0.0 for sample in samples),
+        "decode_seconds": sum(sample.decode_time or 0.0 for sample in samples),
     }
 
 
-def logged_rate(lines: list[str], depth: int, at_once: int) -> float | None:
-    """Median tokens a second of the decode lines at one depth; the first of a request, which its prefill is in, left
-    out by taking those in the upper half of its output."""
-    rates = []
-    for line in lines:
-        if found := DECODE.search(line):
-            running, held, rate = int(found[1]), int(found[2]), float(found[3])
-            if running == at_once and depth + OUTPUT // 2 <= held / at_once <= depth + OUTPUT + 8:
-                rates.append(rate)
-    return statistics.median(rates) if rates else None
-
-
-def one_sweep(server: Server, name: str) -> dict[str, Any]:
+def one_sweep(server: Server, name: str, model: str) -> dict[str, Any]:
     """Sweep once and compare."""
-    before, seen = engine_counters(server.url), len(server.lines())
-    result = sweep(server.url, DEPTHS, SWEEPS[name], sink=lambda _: None)
+    options = msgspec.structs.replace(SWEEPS[name], tokenizer=Path(model))
+    before = engine_counters(server.url)
+    result = sweep(server.url, DEPTHS, options, sink=lambda _: None)
     time.sleep(1)
-    after, lines = engine_counters(server.url), server.lines()[seen:]
-    points = [
-        {
-            "depth": point.asked,
-            "invalid": point.invalid,
-            "flags": point.flags,
-            "decode_tokens_per_second": statistics.median(s.decode_rate or 0.0 for s in point.measured),
-            "logged_tokens_per_second": logged_rate(lines, point.asked, point.concurrency),
-        }
-        for point in result.points
-    ]
-    engine = {quantity: after[quantity] - before[quantity] for quantity in COUNTERS}
-    state = msgspec.to_builtins(result.state)
-    return {"server": server.name, "sweep": name, "state": state, "engine": engine,
-            "draftmark": own_counters(list(result.points)), "points": points}  # fmt: skip
+    after = engine_counters(server.url)
+    return {
+        "server": server.name,
+        "sweep": name,
+        "state": msgspec.to_builtins(msgspec.structs.replace(result.state, observations=())),
+        "prompts": "token ids" if result.dialect.token_ids else "text",
+        "engine": {quantity: after[quantity] - before[quantity] for quantity in COUNTERS},
+        "draftmark": own_counters(list(result.points)),
+        "points": [
+            {"depth": point.asked, "invalid": point.invalid, "flags": point.flags, **told(point)}
+            for point in result.points
+        ],
+    }
+
+
+def told(point: Point) -> dict[str, float | None]:
+    """The medians that the sweep shows for a point, in seconds and tokens a second."""
+    known = figures(point)
+    medians = {"ttft": known.ttft, "decode_rate": known.decode_rate, "step": known.step_time, "rate": known.total_rate}
+    return {name: None if found is None else found.value for name, found in medians.items()}
 
 
 def main() -> None:
@@ -121,7 +114,7 @@ def main() -> None:
             server.wait()
             for kind in SWEEPS:
                 if time.monotonic() < until:
-                    rows.append(one_sweep(server, kind))
+                    rows.append(one_sweep(server, kind, arguments.model))
                     print(name, kind, rows[-1]["engine"], rows[-1]["draftmark"], flush=True)
         finally:
             server.stop()

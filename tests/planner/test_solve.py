@@ -306,3 +306,105 @@ def test_the_search_stays_small(name: str, gpu: str, concurrency: int, engine: s
     for _ in search(given, layouts(model, asked, machine, frozenset(), concurrency)):
         pass
     assert len(given.made) < 1200
+
+
+SEGMENTS = (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "flags", "clash"),
+    [
+        ("h200", 8, (), True),
+        ("h200", 8, ("--disable-custom-all-reduce",), False),
+        ("h200", 1, (), False),
+        ("rtx-pro-6000", 8, (), False),  # more than two GPUs without NVLink: custom all-reduce is off by itself
+        ("rtx-pro-6000", 2, (), True),
+    ],
+)
+def test_segments_clash_with_custom_all_reduce_where_it_is_on(
+    gpu: str, ranks: int, flags: tuple[str, ...], clash: bool
+) -> None:
+    asked = Configuration(
+        engine="sglang",
+        model="m",
+        version="0.5.15.post1",
+        parallel=Parallel(tensor=ranks),
+        environment=SEGMENTS,
+        flags=flags,
+    )
+    found = plan(zoo_model("Qwen/Qwen3-8B"), asked, parse_machine(f"{gpu}:{ranks}"))
+    assert any("expandable segments" in conflict for conflict in found.conflicts) is clash
+
+
+def test_a_command_that_clashes_is_mended_first() -> None:
+    """Leaving the segments out, or custom all-reduce, is what lets it start; nothing dear is needed for that."""
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct",
+        "h200:8",
+        target(60_000),
+        version="0.5.15.post1",
+        parallel=Parallel(tensor=8),
+        fixed=("tensor",),
+        memory_fraction=0.93,
+        chunk=Tokens(4096),
+        environment=SEGMENTS,
+    )
+    assert found.asked.conflicts
+    assert flags(found)["PYTORCH_CUDA_ALLOC_CONF"] == "(leave it out)"
+    assert found.first is not None
+    assert found.first.plan.conflicts == ()
+    assert any("--disable-custom-all-reduce" in one.asked.flags for one in found.shown)
+    assert found.otherwise is None
+
+
+def test_no_row_adds_to_a_better_one() -> None:
+    found = solved(KIMI, "rtx-pro-6000:8", target(200_000), parallel=Parallel(tensor=8), speculative=DRAFT)
+    changed = [{(change.flag, change.value) for change in one.changes} for one in found.shown]
+    assert not any(better <= worse for at, better in enumerate(changed) for worse in changed[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "version", "speculative", "drafts"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", "0.19.0", None, False),  # not read there
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, DRAFT, False),  # asked for already
+        ("Qwen/Qwen3-32B", "sglang", None, None, False),  # has none
+    ],
+)
+def test_draft_layers_of_the_checkpoint_are_offered_where_they_fit(
+    name: str, engine: str, version: str | None, speculative: Speculative | None, drafts: bool
+) -> None:
+    found = solved(
+        name,
+        "b200:8",
+        target(30_000),
+        engine=engine,
+        version=version,
+        speculative=speculative,
+        parallel=Parallel(tensor=8),
+    )
+    assert found.first is not None
+    assert (found.drafted is not None) is drafts
+    if found.drafted is not None:
+        assert found.drafted.good
+        assert found.drafted.asked.speculative is not None
+        assert found.first.asked.speculative is None, "it is offered, not taken"
+
+
+def test_draft_layers_are_not_offered_where_the_engine_cannot_combine_them() -> None:
+    layout = Parallel(tensor=4, pipeline=2)
+    found = solved("deepseek-ai/DeepSeek-V3", "b200:8", target(30_000), parallel=layout, fixed=("tensor", "pipeline"))
+    assert found.first is not None
+    assert found.drafted is None
+
+
+def test_the_nearest_is_named_where_nothing_reaches_it() -> None:
+    found = solved("Qwen/Qwen3-32B", "h100", target(30_000, concurrency=200))
+    nearest = found.nearest
+    assert nearest is not None
+    assert nearest.plan.fits
+    assert nearest.plan.worst_risk <= SAFE
+    assert not nearest.reaches
+    assert solved("Qwen/Qwen3-8B", "h200", target(30_000)).nearest is None

@@ -1,5 +1,6 @@
 """One configuration that may reach a target: what was changed to get there, what it costs, how it ranks."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -8,11 +9,11 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.planner.knobs import Step
 from draftmark.planner.layouts import Layout, changes
 from draftmark.planner.learn import Past
 from draftmark.planner.outcome import Plan
 from draftmark.planner.predict import plan
+from draftmark.planner.step import Step
 from draftmark.planner.target import Target
 from draftmark.units import Bytes
 
@@ -59,6 +60,16 @@ def rank(one: Candidate) -> tuple[bool, bool, float, float, float]:
     reach = one.plan.reach
     near = 0.0 if one.good or reach is None else -min(1.0, reach.available / reach.needed)
     return (not one.good, not one.reaches, near, one.weight, one.plan.worst_risk)
+
+
+def undominated(ranked: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Without those that change all that a better one does, and more."""
+    kept: list[Candidate] = []
+    for one in ranked:
+        changed = {(change.flag, change.value) for change in one.changes}
+        if not any({(change.flag, change.value) for change in better.changes} <= changed for better in kept):
+            kept.append(one)
+    return tuple(kept)
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.planner.candidate import SAFE, SURE, Given
-from draftmark.planner.knobs import Step
 from draftmark.planner.outcome import Plan
+from draftmark.planner.step import Step
 from draftmark.units import GIB
 
 HIGHEST: Final = 0.985

@@ -4,45 +4,23 @@ Cheap knobs trade a little speed or headroom; all of them together weigh less th
 computed, or where. So the solver turns every cheap one before it touches a dear one.
 """
 
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Device
 from draftmark.model import Model
-from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, expandable
+from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, broken, expandable
 from draftmark.planner.layouts import whole_caches
+from draftmark.planner.newest import newest
+from draftmark.planner.sglang.shares import states, windows
+from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 from draftmark.units import Tokens
 
 SMALLEST_CHUNK: Final = 2048
+ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _FP8: Final = {"sglang": "fp8_e4m3", "vllm": "fp8"}
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One move of one knob. `set` are fields of the configuration, nested ones with a dot."""
-
-    name: str
-    changes: tuple[Change, ...]
-    set: tuple[tuple[str, Any], ...]
-    cost: str
-    weight: float
-
-    def fields(self, configuration: Configuration) -> dict[str, Any]:
-        """The top-level fields to replace."""
-        found: dict[str, Any] = {}
-        for path, value in self.set:
-            head, _, tail = path.partition(".")
-            if tail:
-                inner = found.get(head, getattr(configuration, head))
-                found[head] = msgspec.structs.replace(inner, **{tail: value})
-            elif head == "environment":
-                found[head] = (*configuration.environment, value)
-            else:
-                found[head] = value
-        return found
 
 
 def cheap(model: Model, configuration: Configuration, target: Target) -> list[list[Step]]:
@@ -51,6 +29,8 @@ def cheap(model: Model, configuration: Configuration, target: Target) -> list[li
         return []
     choices = [
         segments(configuration),
+        windows(model, configuration, target),
+        states(model, configuration, target),
         shorter_context(model, configuration, target),
         fewer_requests(configuration, target),
         chunks(configuration),
@@ -66,6 +46,7 @@ def dear(model: Model, configuration: Configuration, device: Device, cached: str
     if configuration.engine == "embedded":
         return []
     choices = [
+        mended_segments(configuration, model, device),
         drafts(model, configuration, device),
         decode_context(model, configuration),
         cache_dtype(configuration, cached),
@@ -191,7 +172,7 @@ def trees(model: Model, configuration: Configuration, device: Device) -> list[St
     A backend with a page of its own has to go; any other one takes pages of one token.
     """
     draft = configuration.speculative
-    backend = attention_backend(configuration, model, device.architecture)
+    backend = attention_backend(configuration, model, device)
     if configuration.engine != "sglang" or draft is None or (draft.top_k or 1) == 1 or backend in (None, "dsa"):
         return []
     if backend in PAGED_TREES or (backend not in FIXED_PAGES and (configuration.page or 1) == 1):
@@ -200,12 +181,10 @@ def trees(model: Model, configuration: Configuration, device: Device) -> list[St
         cost = "pages of one token, which a draft tree needs with this attention backend"
         changes = (Change(flag="--page-size", direction="lower", value="1"),)
         return [Step(name="page", changes=changes, set=(("page", Tokens(1)),), cost=cost, weight=1.0)]
-    name, value, flags = "--attention-backend", PAGED_TREES[-1], configuration.flags
-    at = flags.index(name) if name in flags else len(flags)
-    kept = (*flags[:at], name, value, *flags[at + 2 :])
+    name, value = "--attention-backend", PAGED_TREES[-1]
     cost = f"attention by {value}: {backend} cannot walk a draft tree"
     changes = (Change(flag=name, direction="set", value=value),)
-    return [Step(name="backend", changes=changes, set=(("flags", kept),), cost=cost, weight=2.0)]
+    return [Step(name="backend", changes=changes, set=(("flags", (name, value)),), cost=cost, weight=2.0)]
 
 
 def shorter_drafts(configuration: Configuration) -> list[Step]:
@@ -246,13 +225,38 @@ def segments(configuration: Configuration) -> list[Step]:
     """Expandable segments: less memory stranded in the allocator, where all-reduce allows them."""
     if expandable(configuration) or configuration.device != "cuda":
         return []
-    value = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    value = (ALLOCATOR, "expandable_segments:True")
     return [
         Step(
             name="expandable segments",
             changes=(Change(flag=value[0], direction="set", value=value[1]),),
-            set=(("environment", value),),
+            set=(("environment", (*configuration.environment, value)),),
             cost="",
             weight=0.2,
         )
+    ]
+
+
+def mended_segments(configuration: Configuration, model: Model, device: Device) -> list[Step]:
+    """What lets a command start whose expandable segments its all-reduce does not take: one of the two has to go."""
+    clashes = broken(configuration, model, newest(configuration.engine), device)
+    if not any((rule.one, rule.two) == ("expandable segments", "custom all-reduce") for rule in clashes):
+        return []
+    flag = "--disable-custom-all-reduce"
+    kept = tuple((name, value) for name, value in configuration.environment if "expandable_segments" not in value)
+    return [
+        Step(
+            name="segments",
+            changes=(Change(flag=ALLOCATOR, direction="set", value="(leave it out)"),),
+            set=(("environment", kept),),
+            cost="memory may be stranded in the allocator",
+            weight=0.5,
+        ),
+        Step(
+            name="all-reduce",
+            changes=(Change(flag=flag, direction="set"),),
+            set=(("flags", (flag, None)),),
+            cost="all-reduce by NCCL, which is slower for small batches",
+            weight=3.0,
+        ),
     ]

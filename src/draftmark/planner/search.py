@@ -10,12 +10,10 @@ from draftmark.errors import BadInput
 from draftmark.planner.candidate import Candidate, Given, rank
 from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import HIGHEST, enough, fraction_step, needed
-from draftmark.planner.knobs import Step, cheap, dear
+from draftmark.planner.knobs import cheap, dear
 from draftmark.planner.layouts import Layout
-from draftmark.planner.sglang.rules import NEWEST as SGLANG
-from draftmark.planner.vllm.rules import NEWEST as VLLM
-
-NEWEST = {"sglang": SGLANG, "vllm": VLLM, "embedded": "0"}
+from draftmark.planner.newest import newest
+from draftmark.planner.step import Step
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +60,7 @@ def strategies(given: Given, layouts: list[Layout]) -> Iterator[Strategy]:
         for chosen in product(*((None, *steps) for steps in dear_knobs(given, base))):
             steps = tuple(step for step in chosen if step is not None)
             wanted = moved(base, steps)
-            if not broken(wanted, given.model, NEWEST[wanted.engine], given.machine.device.architecture):
+            if not broken(wanted, given.model, newest(wanted.engine), given.machine.device):
                 yield Strategy(layout=layout, steps=steps)
 
 
@@ -101,11 +99,13 @@ def allowed(given: Given, strategy: Strategy, step: Step) -> bool:
     """Whether the engine can combine a cheap step with the strategy."""
     base = msgspec.structs.replace(given.asked, parallel=strategy.layout.parallel)
     wanted = moved(base, (*strategy.steps, step))
-    return not broken(wanted, given.model, NEWEST[wanted.engine], given.machine.device.architecture)
+    return not broken(wanted, given.model, newest(wanted.engine), given.machine.device)
 
 
 def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Candidate) -> Candidate:
-    """Cheap knobs turned back one by one, the heaviest first, as long as the target is still reached safely."""
+    """One cheap knob where one does, else what is left when all are turned back, the heaviest first."""
+    alone = [attempt(given, strategy, [steps[-1]]) for steps in choices]
+    enough_alone = [one for one in alone if one.good]
     best = full
     kept = {steps[0].name: steps[-1] for steps in choices}
     for steps in sorted(choices, key=lambda steps: -steps[-1].weight):
@@ -116,7 +116,7 @@ def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Ca
             if found.good:
                 best, kept = found, tried
                 break
-    return best
+    return min(best, *enough_alone, key=lambda one: one.weight) if enough_alone else best
 
 
 def attempt(given: Given, strategy: Strategy, steps: list[Step]) -> Candidate:
@@ -142,7 +142,7 @@ def hopeless(given: Given, layout: Layout) -> bool:
     wanted = base
     for step in (*strongest, *(steps[-1] for steps in cheap(given.model, base, given.target))):
         tried = moved(wanted, (step,))
-        if not broken(tried, given.model, NEWEST[tried.engine], given.machine.device.architecture):
+        if not broken(tried, given.model, newest(tried.engine), given.machine.device):
             wanted = tried
     try:
         found = given.plan(wanted)

@@ -8,7 +8,8 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Mla, Model
-from draftmark.planner.candidate import Candidate, Given, rank
+from draftmark.planner.candidate import SAFE, Candidate, Given, rank, undominated
+from draftmark.planner.drafting import drafted
 from draftmark.planner.layouts import laid_out, layouts
 from draftmark.planner.learn import Past
 from draftmark.planner.more import what_would
@@ -28,6 +29,9 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     otherwise: str | None
     notes: tuple[str, ...]
+    drafted: Candidate | None = None
+    """The first one with speculation by the checkpoint's own draft layers, where that reaches the target, too; its
+    changes are counted from the first one."""
 
     @property
     def first(self) -> Candidate | None:
@@ -38,7 +42,14 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> tuple[Candidate, ...]:
         """Those worth a user's time: safe ones, or where there are none, those that start and reach it at a risk."""
         good = tuple(one for one in self.candidates if one.good)
-        return (good or tuple(one for one in self.candidates if one.reaches))[:SHOWN]
+        return undominated(good or tuple(one for one in self.candidates if one.reaches))[:SHOWN]
+
+    @property
+    def nearest(self) -> Candidate | None:
+        """The one that starts and comes nearest, where none reaches it; None where one does, or none starts."""
+        if any(one.reaches for one in self.candidates):
+            return None
+        return next((one for one in self.candidates if one.plan.fits and one.plan.worst_risk <= SAFE), None)
 
     @property
     def short(self) -> int:
@@ -76,9 +87,14 @@ def solve(
         tried = [one for one in tried if one.parallel != wide.parallel]
         tried.insert(1, msgspec.structs.replace(tried[0], parallel=wide.parallel, weight=0.5))
     found = sorted(search(given, tried), key=rank)
-    otherwise = None if found and found[0].good else what_would(given, fixed)
+    first = found[0] if found and found[0].good else None
     return Solution(
-        target=target, asked=asked, candidates=tuple(found), otherwise=otherwise, notes=notes(model, configuration)
+        target=target,
+        asked=asked,
+        candidates=tuple(found),
+        otherwise=what_would(given, fixed) if first is None else None,
+        notes=notes(model, configuration),
+        drafted=drafted(given, first) if first is not None else None,
     )
 
 

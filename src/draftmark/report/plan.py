@@ -39,6 +39,10 @@ def banner(found: Plan) -> Iterator[Text]:
         yield Text(f"It cannot start this way ({risk.phase}): {risk.why}.", style="bold red")
     if not found.fits and not found.conflicts and not fatal:
         yield Text("It cannot start this way: nothing is left for the pool.", style="bold red")
+    for risk in found.risks:
+        if risk.phase in ("load", "pool") and 0.5 <= risk.probability < CERTAIN:
+            why = f"{risk.phase}, {share(risk.probability)}: {risk.why}"
+            yield Text(f"It probably cannot start this way ({why}).", style="bold yellow")
 
 
 def heading(found: Plan) -> Text:

@@ -26,6 +26,10 @@ def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
     if command is not None:
         yield Text("Launch this first:", style="bold")
         yield Text(shell(command), no_wrap=True, overflow="ignore")
+    if found.drafted is not None:
+        yield drafted_text(found.drafted)
+    if found.nearest is not None:
+        yield nearest_text(found.nearest)
     if found.otherwise:
         yield Text(found.otherwise, style="bold")
     yield reason_table(found.asked)
@@ -75,6 +79,28 @@ def candidates_table(candidates: tuple[Candidate, ...]) -> Table:
             "; ".join(one.costs) or "none",
         )
     return table
+
+
+def nearest_text(one: Candidate) -> Text:
+    """How near what starts safely comes to the target."""
+    reach = one.plan.reach
+    words = shlex.join(word for change in one.changes for word in (change.flag, change.value) if word)
+    how = f"with {words}" if words else "as asked"
+    part = share(min(reach.available / reach.needed, 1.0)) if reach is not None else "–"
+    limit = (
+        f", for at most {reach.requests} requests" if reach is not None and reach.requests < reach.concurrency else ""
+    )
+    return Text(f"The nearest that starts safely holds {part} of it{limit}: {how}.")
+
+
+def drafted_text(one: Candidate) -> Text:
+    """That the checkpoint's draft layers fit beside the target."""
+    words = shlex.join(word for change in one.changes for word in (change.flag, change.value) if word)
+    sure = f"fits {share(one.probability)}, risk {share(one.plan.worst_risk)}"
+    return Text(
+        "The checkpoint's own draft layers fit beside it, and speed up decoding where their drafts are accepted: add "
+        f"{words} (pool {count(one.plan.pool.tokens)} tokens, {sure})."
+    )
 
 
 def pool(one: Candidate) -> str:

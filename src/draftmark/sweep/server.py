@@ -84,15 +84,20 @@ async def open_server(
         return await _agree(http, client, base, options, tell)
 
 
+def silence(problem: httpx.HTTPError) -> str:
+    """What is to be said of a server that did not answer a small request: one that is slow need not be gone."""
+    if isinstance(problem, httpx.TimeoutException):
+        return "the server did not answer a small request in time"
+    return f"the server no longer answers ({problem})"
+
+
 @contextmanager
 def while_it_answers(place: str) -> Iterator[None]:
     """Turn a server that is gone within the block into EngineFailed."""
     try:
         yield
     except httpx.HTTPError as problem:
-        raise EngineFailed(
-            f"the server no longer answers ({problem})", place=place, remedy="see the end of its log"
-        ) from None
+        raise EngineFailed(silence(problem), place=place, remedy="see the end of its log") from None
 
 
 async def _agree(
@@ -104,7 +109,7 @@ async def _agree(
     state = _shown(raw)
     tell(Asking(what=f"{one_line(model)} for {PROBE_TOKENS} tokens", seconds=options.first_patience))
     dialect = await _dialect(client, model, options, base)
-    counter = _counter(http, base, model, options)
+    counter = _counter(http, base, model, options, greedy="temperature" in dialect.extras)
     if dialect.route == COMPLETIONS:
         sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(
             client, dialect, counter, options
@@ -214,11 +219,11 @@ async def _dialect(client: Client, model: str, options: Options, base: str) -> D
     raise first
 
 
-def _counter(http: httpx.Client, base: str, model: str, options: Options) -> Counter:
+def _counter(http: httpx.Client, base: str, model: str, options: Options, *, greedy: bool) -> Counter:
     if options.tokenizer is not None:
         return FileCounter(options.tokenizer)
     counter = ServerCounter(http, base, model)
-    return counter if counter.encode("a", special=False) is not None else UsageCounter(http, base, model)
+    return counter if counter.encode("a", special=False) is not None else UsageCounter(http, base, model, greedy=greedy)
 
 
 async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options: Options) -> bool:

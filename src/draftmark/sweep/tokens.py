@@ -107,8 +107,12 @@ class UsageCounter:
     name = "the usage of small requests"
     cheap = False
 
-    def __init__(self, http: httpx.Client, url: str, model: str) -> None:
-        self._http, self._url, self._model = http, f"{url}/v1/completions", model
+    def __init__(self, http: httpx.Client, url: str, model: str, *, greedy: bool) -> None:
+        self._http, self._url = http, f"{url}/v1/completions"
+        self._fields: dict[str, object] = {"model": model, "max_tokens": 1}
+        if greedy:
+            # As what is measured: an engine's first sampled token may wait a minute for kernels that greedy ones spare.
+            self._fields["temperature"] = 0
         self._added: int | None = None
 
     def encode(self, text: str, *, special: bool) -> None:  # noqa: ARG002 - the protocol's signature
@@ -129,8 +133,7 @@ class UsageCounter:
         return self._usage(text) - self._added
 
     def _usage(self, text: str) -> int:
-        body = {"model": self._model, "prompt": text, "max_tokens": 1}
-        reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
+        reply = self._http.post(self._url, json=self._fields | {"prompt": text}, timeout=COUNT_SECONDS)
         reply.raise_for_status()
         usage = reply.json().get("usage") or {}
         tokens = usage.get("prompt_tokens")

@@ -18,6 +18,10 @@ SPLIT_WINDOWS: Final = (
     "Gemma4ForConditionalGeneration",
 )  # fmt: skip
 """Architectures whose windowed layers have a pool of their own; the others' windows are cached in full."""
+WINDOW_RATIO: Final = 0.8
+"""Tokens of the windowed layers' pool to one of the full layers', by default."""
+STATE_RATIO: Final = 0.9
+"""Bytes of recurrent states to one of keys and values, by default."""
 _QUANT_BLOCK: Final = 128
 _FP4_BLOCK: Final = 16
 _DRAFT_SHARES_CELL: Final = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "MTP")
@@ -123,7 +127,7 @@ def _split(layers: tuple[Layer, ...], configuration: Configuration) -> Cells:
     """Windowed layers in a pool of their own, `ratio` tokens to one of the full pool."""
     full = sum(heads_cell(layer, configuration) for layer in layers if not _windowed(layer))
     narrow = sum(heads_cell(layer, configuration) for layer in layers if _windowed(layer))
-    ratio = number_flag(configuration, "--swa-full-tokens-ratio") or 0.8
+    ratio = number_flag(configuration, "--swa-full-tokens-ratio") or WINDOW_RATIO
     counted = narrow if not full else full + ratio * narrow
     return Cells(counted=counted, stored=counted, full=full, windowed=narrow, ratio=ratio)
 
@@ -178,7 +182,7 @@ def states(model: Model, configuration: Configuration, stage: Stage) -> States |
     return States(
         slot=total,
         per_request=3 if radix else 1,
-        ratio=number_flag(configuration, "--mamba-full-memory-ratio") or 0.9,
+        ratio=number_flag(configuration, "--mamba-full-memory-ratio") or STATE_RATIO,
         asked=None if asked is None else int(asked),
     )
 

@@ -9,7 +9,7 @@ from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
 from draftmark.planner import layout
 from draftmark.planner.learn import NOTHING, Learned
-from draftmark.planner.outcome import Plan
+from draftmark.planner.outcome import Plan, Reason
 from draftmark.planner.room import room
 from draftmark.planner.sglang.defaults import resolve
 from draftmark.planner.sglang.ledger import ledger, risks
@@ -43,7 +43,11 @@ def predict(
     stages = layout.stages(len(model.layers), full.parallel.pipeline)
     ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
     worst = min(ranks, key=lambda one: one.pools.tokens)
-    full = msgspec.structs.replace(full, max_running=asked_running(full, worst, model))
+    running = asked_running(full, worst, model)
+    if full.max_running is None:
+        why = "the engine's own limit: 2,048 to 4,096 by the pool, at most half its tokens or what states allow"
+        reasons = (*reasons, Reason(field="max_running", value=str(running), why=why))
+    full = msgspec.structs.replace(full, max_running=running)
     tokens = worst.pools.tokens
     # Printed tokens are one rank's; with decode context parallelism the ranks hold different tokens (0.5.15.post1 and
     # 0.5.23: scheduler.py prints max_total_num_tokens, the allocator gets it times dcp_size, in pages times dcp_size).
@@ -73,7 +77,7 @@ def predict(
             most=full.max_running,
             pools=full.parallel.data,
         ),
-        risks=risks(worst, ledgers[0], model, full, rules),
+        risks=risks(worst, ledgers[0], model, full, machine, rules),
         reasons=reasons,
         notes=notes(worst, rules, model),
         reach=None if target is None else reach(worst, full, target, max(0, tokens)),

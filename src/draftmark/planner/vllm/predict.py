@@ -123,8 +123,13 @@ def resolve(
         for name, (value, _) in defaults.items()
         if value is not None and getattr(configuration, name) is None
     }
-    reasons = tuple(Reason(field=name, value=str(value), why=defaults[name][1]) for name, value in chosen.items())
-    return msgspec.structs.replace(configuration, **chosen), reasons
+    reasons = [Reason(field=name, value=str(value), why=defaults[name][1]) for name, value in chosen.items()]
+    full = msgspec.structs.replace(configuration, **chosen)
+    if full.kv_dtype is None:
+        reasons.append(Reason(field="kv_dtype", value=str(full.dtype), why="the served dtype, vLLM's default"))
+    if full.graphs:
+        reasons.append(Reason(field="graphs", value="captured", why="vLLM's default; --enforce-eager captures none"))
+    return full, tuple(reasons)
 
 
 def override(full: Configuration) -> int | None:

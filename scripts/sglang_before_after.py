@@ -2,91 +2,44 @@
 
     python scripts/sglang_before_after.py MODEL OUT [--gpus 0,1]
 
-Needs sglang and draftmark (with its entry points) in this Python, and weights or `--load-format dummy` made-up ones,
-which is what it uses. Starts three servers at once: `off` on the first GPU, `on` and `shadow` on the last; sweeps the
-first two with `draftmark sweep`, then sends ragged batches to the third. With two GPUs the sweeps do not disturb each
-other.
+Needs sglang and draftmark (with its entry points) in this Python; weights are made up. Three servers: `off` on the
+first GPU, `on` and then `shadow` on the last, so that with two GPUs nothing shares one with a server that is measured;
+on one GPU they run one after another. `off` and `on` are swept with `draftmark sweep`, ragged batches go to `shadow`.
 """
 
 import argparse
-import json
-import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
+from typing import Final
 
-DEPTHS = "1024,8192,32768,131072"
-FLAGS = shlex.split(
-    "--load-format dummy --host 127.0.0.1 --grammar-backend none --attention-backend triton "
-    "--speculative-algorithm EAGLE --speculative-num-steps 4 --speculative-eagle-topk 4 "
-    "--speculative-num-draft-tokens 16 --disable-radix-cache --mem-fraction-static 0.7 --max-total-tokens 400000"
+from sglang_server import Server, prompt_of
+
+DEPTHS: Final = "1024,8192,32768,131072"
+SPECULATION: Final = shlex.split(
+    "--disable-radix-cache --speculative-algorithm EAGLE --speculative-num-steps 4 --speculative-eagle-topk 4 "
+    "--speculative-num-draft-tokens 16"
 )
-MODES = {"off": 1, "on": 1, "shadow": 4}
-"""Value of DRAFTMARK_SGLANG, and the largest batch that is captured in graphs."""
-BATCHES = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17, 1200, 1201))
-START_SECONDS = 280
+LARGEST_BATCH: Final = {"off": 1, "on": 1, "shadow": 4}
+"""Largest batch that is captured in graphs, by value of DRAFTMARK_SGLANG."""
+TOKENS: Final = {"off": 32, "on": 128}
+"""Output of one request: a step of the one at 131k takes 50 times as long as one of the other."""
+PORTS: Final = {"off": 30100, "on": 30200, "shadow": 30300}
+BATCHES: Final = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17, 1200, 1201))
 
 
-class Server:
-    """One SGLang, started in its own process group."""
-
-    def __init__(self, model: str, out: Path, mode: str, gpu: str, port: int) -> None:
-        self.url, self.mode, self.log = f"http://127.0.0.1:{port}", mode, out / f"server-{mode}.log"
-        argv = [sys.executable, "-m", "sglang.launch_server", "--model-path", model, "--port", str(port), *FLAGS]
-        environment = os.environ | {"DRAFTMARK_SGLANG": mode, "CUDA_VISIBLE_DEVICES": gpu}
-        argv += ["--cuda-graph-max-bs", str(MODES[mode])]
-        self.process = subprocess.Popen(
-            argv, stdout=self.log.open("w"), stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
-
-    def wait(self) -> None:
-        """Until it answers."""
-        until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
-                    return
-            except OSError:
-                time.sleep(1)
-        raise SystemExit(f"{self.mode} did not start:\n" + "".join(self.log.open().readlines()[-25:]))
-
-    def generate(self, prompt: list[int], tokens: int) -> list[int]:
-        """Greedy output for a prompt of token ids."""
-        parameters = {"max_new_tokens": tokens, "ignore_eos": True, "temperature": 0}
-        body = json.dumps({"input_ids": prompt, "sampling_params": parameters}).encode()
-        request = urllib.request.Request(f"{self.url}/generate", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            return list(json.load(answer)["output_ids"])
-
-    def stop(self) -> None:
-        """End it and its children."""
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, how)
-                try:
-                    self.process.wait(timeout=8)
-                except subprocess.TimeoutExpired:
-                    continue
-
-
-def prompt_of(length: int, seed: int) -> list[int]:
-    """Token ids without meaning, the same for the same seed."""
-    return [3 + (seed * 7919 + position * position * 31 + position * 17) % 4000 for position in range(length)]
-
-
-def sweep(server: Server, out: Path, repeats: int) -> None:
-    """`draftmark sweep` on one server."""
+def sweep(server: Server, model: str, out: Path) -> None:
+    """`draftmark sweep` on one server, with a run in a store of its own."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
-    argv += ["--depths", DEPTHS, "--output", "48", "--repeats", str(repeats), "--max-repeats", str(repeats)]
-    argv += ["--store", str(out / f"{server.mode}.db"), "--warm-up", "2"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=280, check=False)
-    (out / f"sweep-{server.mode}.txt").write_text(done.stdout + done.stderr)
-    print(server.mode, done.stdout, done.stderr[-600:], flush=True)
+    argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "5"]
+    argv += ["--store", str(out / f"{server.name}.db"), "--warm-up", "2", "--log", str(server.log)]
+    argv += ["--tokenizer", model]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
+    (out / f"sweep-{server.name}.txt").write_text(done.stdout + done.stderr)
+    print(server.name, done.stdout, done.stderr[-600:], flush=True)
 
 
 def ragged(server: Server) -> None:
@@ -102,49 +55,49 @@ def ragged(server: Server) -> None:
             thread.join()
     time.sleep(1.5)
     server.generate(prompt_of(300, 99), 2)
-    lines = [line for line in server.log.read_text().splitlines() if "shadow:" in line or "left to SGLang" in line]
-    print("shadow", *lines[-6:], sep="\n", flush=True)
+    print("shadow", *[line for line in server.lines() if "shadow:" in line][-6:], sep="\n", flush=True)
+
+
+def run(modes: list[str], gpu: str, model: str, out: Path, texts: dict[str, list[int]]) -> None:
+    """The servers of one GPU, one after another."""
+    for mode in modes:
+        flags = [*SPECULATION, "--cuda-graph-max-bs", str(LARGEST_BATCH[mode])]
+        server = Server(mode, model, out, gpu=gpu, port=PORTS[mode], flags=flags, mode=mode)
+        try:
+            server.wait()
+            if mode == "shadow":
+                ragged(server)
+            else:
+                texts[mode] = server.generate(prompt_of(3000, 5), 32)
+                sweep(server, model, out)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as reason:
+            print(f"{mode}: {reason}", flush=True)
+        finally:
+            server.stop()
+        told = ("draftmark.sglang", "left to SGLang", "verify kernel", "Traceback")
+        print(mode, *[line for line in server.lines() if any(word in line for word in told)][:12], sep="\n", flush=True)
 
 
 def main() -> None:
     """Start, sweep, compare, stop."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("--modes", nargs="*", default=["off", "on", "shadow"], choices=["off", "on", "shadow"])
     arguments = parser.parse_args()
     gpus, out = arguments.gpus.split(","), arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    places = {"off": gpus[0], "on": gpus[-1], "shadow": gpus[-1]}
-    started = time.monotonic()
     subprocess.run([sys.executable, "-c", "import draftmark.store, draftmark.sweep"], check=True)
-    servers = {
-        mode: Server(arguments.model, out, mode, gpu, 30100 + 100 * number)
-        for number, (mode, gpu) in enumerate(places.items())
-    }
     texts: dict[str, list[int]] = {}
-
-    def run(mode: str, repeats: int) -> None:
-        servers[mode].wait()
-        print(f"{mode} up after {time.monotonic() - started:.0f} s", flush=True)
-        texts[mode] = servers[mode].generate(prompt_of(3000, 5), 32)
-        sweep(servers[mode], out, repeats)
-
-    try:
-        slow = threading.Thread(target=run, args=("off", 1))
-        slow.start()
-        run("on", 1)
-        servers["shadow"].wait()
-        ragged(servers["shadow"])
+    first, rest = ([mode for mode in arguments.modes if (mode == "off") is it] for it in (True, False))
+    slow = threading.Thread(target=run, args=(first, gpus[0], arguments.model, out, texts))
+    slow.start()
+    if len(gpus) == 1:
         slow.join()
-        print("greedy text of off and on is the same:", texts.get("off") == texts.get("on"), flush=True)
-    finally:
-        for server in servers.values():
-            server.stop()
-        told = ("draftmark.sglang", "left to SGLang", "verify kernel", "Traceback")
-        for server in servers.values():
-            lines = [line for line in server.log.read_text().splitlines() if any(word in line for word in told)]
-            print(server.mode, *lines[:12], sep="\n", flush=True)
+    run(rest, gpus[-1], arguments.model, out, texts)
+    slow.join()
+    print("greedy text of off and on is the same:", len(texts) == 2 and texts["off"] == texts["on"], flush=True)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def main() -> int:
     lines = (DATA / "models" / "configs.jsonl").read_text().splitlines()
     configs = {row["name"]: row["config"] for row in map(json.loads, lines)}
     wanted = [start for start in plan["start"] if not options.only or start["name"] in options.only][options.skip :]
-    wanted = wanted[int(os.environ["CUDA_VISIBLE_DEVICES"]) :: options.of]
+    wanted = wanted[int(os.environ["CUDA_VISIBLE_DEVICES"]) % options.of :: options.of]
     options.out.mkdir(parents=True, exist_ok=True)
     left = []
     with tempfile.TemporaryDirectory() as folder, (options.out / "starts.jsonl").open("a") as kept:

@@ -7,8 +7,9 @@ from typing import Final
 import pytest
 
 # Triton is told to interpret before anything imports it: some libraries do so merely because it is installed. On the
-# CPU the kernels run in that interpreter, and Triton's own functions must have been made for it as well.
-os.environ["TRITON_INTERPRET"] = "1"
+# CPU the kernels run in that interpreter, and Triton's own functions must have been made for it as well. Tests on a GPU
+# (`-m gpu`) are run with TRITON_INTERPRET=0.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _HERE: Final = Path(__file__).parent
 _SLOW: Final = ("cli", "demo", "embedded", "kernels", "selftest", "serve", "sweep", "test_accuracy.py")

@@ -117,6 +117,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     exact_weights: bool
     experts: Experts | None = None
     quantization: str | None = None
+    quantization_block: int | None = None
+    """Neighbouring weights of a row that share one scale, whose blocks tensor parallelism must not cut; None where
+    there are none, or where kernels pad them."""
     revision: str | None = None
     draft_layers: int = 0
     """Next-token-prediction layers stored beside the decoder layers; not counted in `layers`."""

@@ -78,7 +78,7 @@ def test_a_plan_that_cannot_start_says_so(config: str) -> None:
     assert {room.requests for room in found.room} == {0}
     assert found.longest_request == 0
     text = run(*arguments).stdout
-    assert "It cannot start this way." in text
+    assert text.startswith("It cannot start this way (pool): the pool is")
     assert "missing" in text
     assert not re.search(r"\s-\d", text), "no negative sizes"
 

@@ -12,7 +12,7 @@ import pytest
 
 from draftmark.configuration import Configuration, EngineName
 from draftmark.diagnose import Diagnosis, diagnose
-from draftmark.diagnose.case import FLAGS
+from draftmark.diagnose.knobs import FLAGS
 from draftmark.engines import known
 from draftmark.errors import BadInput
 

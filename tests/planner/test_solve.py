@@ -1,28 +1,43 @@
+import re
+from typing import Any
+
 import msgspec
 import pytest
 
 from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
-from draftmark.planner import Solution, Target, solve
+from draftmark.planner import Solution, Target, plan, solve
+from draftmark.planner.candidate import SAFE, SURE, Given
 from draftmark.planner.combinations import CONDITIONS, broken, rules
+from draftmark.planner.knobs import drafts
+from draftmark.planner.layouts import layouts
+from draftmark.planner.search import search
 from draftmark.planner.sglang.rules import NEWEST
-from draftmark.planner.solve import SAFE, SURE
-from draftmark.planner.versions import parse_version
 from draftmark.units import Tokens
 from tests.zoo import zoo_model
 
 KIMI = "nvidia/Kimi-K2.6-NVFP4"
 DRAFT = Speculative(algorithm="EAGLE", steps=3, top_k=1, draft_tokens=4)
+TREE = Speculative(algorithm="EAGLE", steps=3, top_k=4, draft_tokens=8)
 
 
 def target(context: int, output: int = 4000, concurrency: int = 1) -> Target:
     return Target(context=Tokens(context), output=Tokens(output), concurrency=concurrency)
 
 
-def solved(name: str, gpu: str, wanted: Target, **fields: object) -> Solution:
-    asked = Configuration(engine=fields.pop("engine", "sglang"), model=name, **fields)  # type: ignore[arg-type]
-    return solve(zoo_model(name), asked, parse_machine(gpu), wanted)
+def solved(name: str, gpu: str, wanted: Target, *, fixed: tuple[str, ...] = (), **fields: Any) -> Solution:
+    asked = Configuration(engine=fields.pop("engine", "sglang"), model=name, **fields)
+    model = zoo_model(name)
+    draft = msgspec.structs.replace(model, layers=model.layers[-1:], weights=()) if asked.speculative else None
+    return solve(model, asked, parse_machine(gpu), wanted, fixed=frozenset(fixed), draft=draft)
+
+
+def flags(found: Solution) -> dict[str, str | None]:
+    """What the first configuration changes."""
+    assert found.first is not None
+    return {change.flag: change.value for change in found.first.changes}
 
 
 def test_what_is_proposed_reaches_the_target_and_is_safe() -> None:
@@ -77,11 +92,10 @@ def test_the_reserve_and_pages_count() -> None:
 
 
 def test_latents_are_said_not_to_divide() -> None:
-    found = solved(KIMI, "rtx-pro-6000:8", target(200_000, concurrency=4), engine="vllm", parallel=Parallel(tensor=8))
+    layout = {"parallel": Parallel(tensor=8), "fixed": ("tensor", "data")}
+    found = solved(KIMI, "rtx-pro-6000:8", target(200_000, concurrency=4), engine="vllm", **layout)  # type: ignore[arg-type]
     assert any("holds the whole latent" in note for note in found.notes)
-    assert found.first is not None
-    flags = {change.flag for change in found.first.changes}
-    assert flags & {"--decode-context-parallel-size", "--kv-cache-dtype"}
+    assert flags(found).keys() & {"--decode-context-parallel-size", "--kv-cache-dtype"}
 
 
 def test_where_nothing_reaches_it_one_sentence_says_what_would() -> None:
@@ -100,7 +114,7 @@ def test_where_nothing_reaches_it_one_sentence_says_what_would() -> None:
         (target(30_000), {"pool_tokens": Tokens(16_000)}, "contradicts a pool limited to 16000"),
     ],
 )
-def test_targets_that_cannot_be(wanted: Target, fields: dict[str, object], message: str) -> None:
+def test_targets_that_cannot_be(wanted: Target, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         solved("Qwen/Qwen3-32B", "h200", wanted, **fields)
 
@@ -134,9 +148,266 @@ def test_rules_name_known_conditions_and_a_source() -> None:
             },
             "custom all-reduce",
         ),
-        ({"page": Tokens(64), "speculative": msgspec.structs.replace(DRAFT, top_k=4)}, "pages"),
+        ({"flags": ("--attention-backend", "flashmla"), "speculative": TREE}, "pages"),
+        ({"flags": ("--attention-backend", "aiter"), "page": Tokens(64), "speculative": TREE}, "pages"),
     ],
 )
 def test_known_conflicts_are_found(changes: dict[str, object], pair: str) -> None:
     asked = Configuration(engine="sglang", model="m", version="0.5.15.post1", **changes)  # type: ignore[arg-type]
     assert pair in {rule.two for rule in broken(asked, zoo_model(KIMI), NEWEST)}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fields", "clash"),
+    [
+        ("h200", {"page": Tokens(64)}, False),  # fa3 on Hopper walks trees over pages
+        ("rtx-pro-6000", {"page": Tokens(64)}, False),
+        ("b200", {}, True),  # trtllm_mla by default
+        ("b200", {"flags": ("--attention-backend", "triton"), "page": Tokens(64)}, False),
+        ("b200", {"flags": ("--attention-backend", "flashinfer")}, False),
+        ("h200", {"flags": ("--attention-backend", "cutlass_mla")}, True),
+    ],
+)
+def test_trees_clash_with_the_pages_of_the_backend_that_is_taken(gpu: str, fields: dict[str, Any], clash: bool) -> None:
+    asked = Configuration(engine="sglang", model="m", parallel=Parallel(tensor=8), speculative=TREE, **fields)
+    found = plan(zoo_model("deepseek-ai/DeepSeek-V3"), asked, parse_machine(f"{gpu}:8"))
+    assert any("trees and pages" in conflict for conflict in found.conflicts) is clash
+    assert not (clash and found.fits)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fields", "change"),
+    [
+        ("h200", {"flags": ("--attention-backend", "flashmla")}, ("--attention-backend", "triton")),
+        ("b200", {}, ("--attention-backend", "triton")),
+        ("h200", {"flags": ("--attention-backend", "aiter"), "page": Tokens(64)}, ("--page-size", "1")),
+    ],
+)
+def test_a_tree_keeps_its_draft_where_pages_or_backend_can_give_way(
+    gpu: str, fields: dict[str, Any], change: tuple[str, str]
+) -> None:
+    found = solved(
+        "deepseek-ai/DeepSeek-V3", f"{gpu}:8", target(30_000), parallel=Parallel(tensor=8), speculative=TREE, **fields
+    )
+    assert flags(found)[change[0]] == change[1]
+    assert found.first is not None
+    assert found.first.asked.speculative == TREE
+    assert found.asked.conflicts
+
+
+def test_cheap_knobs_come_before_dear_ones() -> None:
+    """What fits by fraction, segments, chunk and fewer requests keeps its draft, its cache's dtype and its layout."""
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct", "h200:8", target(100_000), parallel=Parallel(tensor=8), fixed=("tensor",)
+    )
+    assert found.first is not None
+    assert found.first.asked.parallel == Parallel(tensor=8)
+    assert found.first.asked.kv_dtype is None
+    assert flags(found).keys() <= {
+        "--mem-fraction-static", "--max-running-requests", "--cuda-graph-max-bs", "--chunked-prefill-size",
+        "--context-length", "PYTORCH_CUDA_ALLOC_CONF",
+    }  # fmt: skip
+    assert any(one.asked.parallel.decode_context > 1 for one in found.shown), "dear ones stay in sight"
+
+
+@pytest.mark.parametrize("concurrency", [1, 8, 9, 64])
+def test_requests_spread_over_data_parallel_ranks(concurrency: int) -> None:
+    """The fullest of 8 pools has to hold ceil(N / 8) requests."""
+    for engine, parallel in (
+        ("sglang", Parallel(tensor=8, data=8, data_attention=True)),
+        ("vllm", Parallel(tensor=1, data=8, expert=8)),
+    ):
+        asked = Configuration(engine=engine, model="m", parallel=parallel)  # type: ignore[arg-type]
+        model, machine = zoo_model("deepseek-ai/DeepSeek-V3"), parse_machine("b200:8")
+        one = plan(model, asked, machine, target=target(30_000))
+        found = plan(model, asked, machine, target=target(30_000, concurrency=concurrency))
+        assert one.reach is not None
+        assert found.reach is not None
+        assert found.pools == found.reach.pools == 8
+        assert found.reach.concurrency == -(-concurrency // 8)
+        spare = 1 if engine == "vllm" else 0
+        assert found.reach.needed - spare == found.reach.concurrency * (one.reach.needed - spare)
+        assert all(room.in_all == 8 * room.requests for room in found.room)
+        assert found.longest_request <= found.held
+
+
+def test_context_ranks_are_counted_in_what_the_engine_prints() -> None:
+    """One rank prints its share: needed and available are in that unit, and `held` is what all of them hold."""
+    model, machine = zoo_model("moonshotai/Kimi-K2-Instruct"), parse_machine("b200:8")
+    alone = plan(model, Configuration(engine="sglang", model="m", parallel=Parallel(tensor=8)), machine)
+    asked = Configuration(engine="sglang", model="m", parallel=Parallel(tensor=8, decode_context=8))
+    found = plan(model, asked, machine, target=target(100_000))
+    assert found.pool.tokens == alone.pool.tokens
+    assert found.held == 8 * found.pool.tokens
+    assert found.reach is not None
+    assert found.reach.available == found.pool.tokens
+    assert found.reach.needed == -(-104_000 // (8 * 64)) * 64
+    assert found.reach.context_ranks == 8
+
+
+def test_what_does_not_reach_it_is_counted_and_kept_but_not_shown() -> None:
+    found = solved("moonshotai/Kimi-K2-Instruct", "h200:8", target(100_000), parallel=Parallel(tensor=8))
+    assert found.first is not None
+    assert found.short == sum(not one.reaches for one in found.candidates) > 0
+    assert all(one.reaches for one in found.shown)
+
+
+@pytest.mark.parametrize("fixed", [(), ("tensor",)])
+def test_more_gpus_are_more_than_those_given_and_the_fewest(fixed: tuple[str, ...]) -> None:
+    wanted = target(100_000, concurrency=4)
+    found = solved("moonshotai/Kimi-K2-Instruct", "h100:8", wanted, parallel=Parallel(tensor=8), fixed=fixed)
+    assert found.first is None
+    assert found.otherwise is not None
+    match = re.search(r"on 8 x NVIDIA H100 80GB HBM3; (\d+) of them would with (.+)\.", found.otherwise)
+    assert match is not None, found.otherwise
+    count = int(match[1])
+    assert count > 8
+    assert "--tp-size" in match[2]
+    assert solved("moonshotai/Kimi-K2-Instruct", f"h100:{count}", wanted).first is not None
+    assert solved("moonshotai/Kimi-K2-Instruct", f"h100:{count - 1}", wanted).first is None
+
+
+def test_a_layout_that_the_user_fixed_is_named_where_another_one_would_do() -> None:
+    found = solved("Qwen/Qwen3-32B", "h100:8", target(30_000, concurrency=32), fixed=("tensor", "pipeline"))
+    assert found.first is None
+    assert found.otherwise is not None
+    assert "in this layout; the same GPUs would with --tp-size 8" in found.otherwise
+
+
+def test_a_pasted_command_for_one_gpu_is_spread_over_those_given() -> None:
+    """The command alone runs on one GPU, and so it is planned; the solver may use the others."""
+    found = solved("Qwen/Qwen3-32B", "h100:8", target(30_000, concurrency=32))
+    assert found.asked.gpus == 1
+    assert flags(found)["--tp-size"] == "8"
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_drafts_become_shorter_before_they_go(engine: str) -> None:
+    asked = Configuration(engine=engine, model="m", speculative=DRAFT)  # type: ignore[arg-type]
+    steps = drafts(zoo_model("deepseek-ai/DeepSeek-V3"), asked, parse_machine("h200").device)
+    assert [step.name for step in steps] == ["shorter draft", "no draft"]
+    assert steps[0].weight < steps[1].weight
+    shorter = steps[0].fields(asked)["speculative"]
+    assert shorter.draft_tokens < (DRAFT.draft_tokens or 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "concurrency"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "h100:8", 512),
+        ("nvidia/Kimi-K2.6-NVFP4", "rtx-pro-6000:8", 32),
+        ("zai-org/GLM-5", "mi355x:8", 64),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "b200:8", 64),
+    ],
+)
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_the_search_stays_small(name: str, gpu: str, concurrency: int, engine: str) -> None:
+    """A plan takes under 3 ms, so that 1,200 of them stay under the five seconds that a user waits."""
+    model, machine, wanted = zoo_model(name), parse_machine(gpu), target(100_000, concurrency=concurrency)
+    asked = Configuration(engine=engine, model=name)  # type: ignore[arg-type]
+    given = Given(model=model, machine=machine, target=wanted, asked=asked, made={})
+    for _ in search(given, layouts(model, asked, machine, frozenset(), concurrency)):
+        pass
+    assert len(given.made) < 1200
+
+
+SEGMENTS = (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "flags", "clash"),
+    [
+        ("h200", 8, (), True),
+        ("h200", 8, ("--disable-custom-all-reduce",), False),
+        ("h200", 1, (), False),
+        ("rtx-pro-6000", 8, (), False),  # more than two GPUs without NVLink: custom all-reduce is off by itself
+        ("rtx-pro-6000", 2, (), True),
+    ],
+)
+def test_segments_clash_with_custom_all_reduce_where_it_is_on(
+    gpu: str, ranks: int, flags: tuple[str, ...], clash: bool
+) -> None:
+    asked = Configuration(
+        engine="sglang",
+        model="m",
+        version="0.5.15.post1",
+        parallel=Parallel(tensor=ranks),
+        environment=SEGMENTS,
+        flags=flags,
+    )
+    found = plan(zoo_model("Qwen/Qwen3-8B"), asked, parse_machine(f"{gpu}:{ranks}"))
+    assert any("expandable segments" in conflict for conflict in found.conflicts) is clash
+
+
+def test_a_command_that_clashes_is_mended_first() -> None:
+    """Leaving the segments out, or custom all-reduce, is what lets it start; nothing dear is needed for that."""
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct",
+        "h200:8",
+        target(60_000),
+        version="0.5.15.post1",
+        parallel=Parallel(tensor=8),
+        fixed=("tensor",),
+        memory_fraction=0.93,
+        chunk=Tokens(4096),
+        environment=SEGMENTS,
+    )
+    assert found.asked.conflicts
+    assert flags(found)["PYTORCH_CUDA_ALLOC_CONF"] == "(leave it out)"
+    assert found.first is not None
+    assert found.first.plan.conflicts == ()
+    assert any("--disable-custom-all-reduce" in one.asked.flags for one in found.shown)
+    assert found.otherwise is None
+
+
+def test_no_row_adds_to_a_better_one() -> None:
+    found = solved(KIMI, "rtx-pro-6000:8", target(200_000), parallel=Parallel(tensor=8), speculative=DRAFT)
+    changed = [{(change.flag, change.value) for change in one.changes} for one in found.shown]
+    assert not any(better <= worse for at, better in enumerate(changed) for worse in changed[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "version", "speculative", "drafts"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", None, None, True),
+        ("deepseek-ai/DeepSeek-V3", "vllm", "0.19.0", None, False),  # not read there
+        ("deepseek-ai/DeepSeek-V3", "sglang", None, DRAFT, False),  # asked for already
+        ("Qwen/Qwen3-32B", "sglang", None, None, False),  # has none
+    ],
+)
+def test_draft_layers_of_the_checkpoint_are_offered_where_they_fit(
+    name: str, engine: str, version: str | None, speculative: Speculative | None, drafts: bool
+) -> None:
+    found = solved(
+        name,
+        "b200:8",
+        target(30_000),
+        engine=engine,
+        version=version,
+        speculative=speculative,
+        parallel=Parallel(tensor=8),
+    )
+    assert found.first is not None
+    assert (found.drafted is not None) is drafts
+    if found.drafted is not None:
+        assert found.drafted.good
+        assert found.drafted.asked.speculative is not None
+        assert found.first.asked.speculative is None, "it is offered, not taken"
+
+
+def test_draft_layers_are_not_offered_where_the_engine_cannot_combine_them() -> None:
+    layout = Parallel(tensor=4, pipeline=2)
+    found = solved("deepseek-ai/DeepSeek-V3", "b200:8", target(30_000), parallel=layout, fixed=("tensor", "pipeline"))
+    assert found.first is not None
+    assert found.drafted is None
+
+
+def test_the_nearest_is_named_where_nothing_reaches_it() -> None:
+    found = solved("Qwen/Qwen3-32B", "h100", target(30_000, concurrency=200))
+    nearest = found.nearest
+    assert nearest is not None
+    assert nearest.plan.fits
+    assert nearest.plan.worst_risk <= SAFE
+    assert not nearest.reaches
+    assert solved("Qwen/Qwen3-8B", "h200", target(30_000)).nearest is None

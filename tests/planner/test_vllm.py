@@ -154,7 +154,7 @@ def test_what_selected_blocks_allow() -> None:
     with pytest.raises(BadInput, match="a block of 64 tokens does not hold"):
         plan(model, msgspec.structs.replace(wanted, page=Tokens(64)), machine)
     split = msgspec.structs.replace(wanted, parallel=Parallel(tensor=8, decode_context=2))
-    assert any("selected blocks cannot be combined" in note for note in plan(model, split, machine).notes)
+    assert any("selected blocks cannot be combined" in conflict for conflict in plan(model, split, machine).conflicts)
 
 
 def test_uneven_stages() -> None:

@@ -31,6 +31,8 @@ class Quantization(msgspec.Struct, frozen=True, kw_only=True):
     only_experts: bool = False
     kv_dtype: str | None = None
     """The cache's dtype where the checkpoint asks for one."""
+    block: int | None = None
+    """Neighbouring weights of a row with one scale, which ranks must not cut."""
 
     @property
     def plain_bits(self) -> int:
@@ -71,15 +73,16 @@ def read_quantization(fields: Fields, beside: dict[str, Any] | None, dtype: str)
         found = _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
         return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     if beside is not None:
-        values = dict(beside.get("quantization", {}))
-        found = _modelopt(Fields(values, "hf_quant_config.json (quantization)"), dtype)
+        own = Fields(beside, "hf_quant_config.json").part("quantization")
+        values = own.values
+        found = _modelopt(own, dtype)
         return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     return Quantization(name="none", weight_bits=PLAIN_BITS[dtype], dtype=dtype)
 
 
 def _kv_dtype(values: dict[str, Any], beside: dict[str, Any] | None) -> str | None:
     """The cache's dtype: ModelOpt names an algorithm, compressed-tensors describes a scheme."""
-    modelopt = (beside or {}).get("quantization", {})
+    modelopt = Fields(beside or {}, "hf_quant_config.json").part("quantization").values
     algorithm = values.get("kv_cache_quant_algo") or modelopt.get("kv_cache_quant_algo")
     scheme = values.get("kv_cache_scheme")
     if algorithm is None and isinstance(scheme, str):
@@ -99,14 +102,27 @@ def _of_config(fields: Fields, dtype: str) -> Quantization:
         for item in fields.items(name) or []
     )
     if method == "fp8":
-        return Quantization(name="fp8", weight_bits=8 + 32 / _block(fields), dtype=dtype, ignored=ignored)
+        sizes = fields.items("weight_block_size")
+        return Quantization(
+            name="fp8",
+            weight_bits=8 + 32 / _block(fields),
+            dtype=dtype,
+            ignored=ignored,
+            block=int(sizes[1]) if sizes else None,
+        )
     if method == "mxfp4":
         return Quantization(name="mxfp4", weight_bits=4.25, dtype=dtype, ignored=ignored, only_experts=True)
     if method in ("awq", "gptq"):
         group = fields.maybe_integer("group_size") or 128
         bits = fields.integer("bits", "w_bit")
         scales = (16 + bits) / group if group > 0 else 0.0
-        return Quantization(name=method, weight_bits=bits + scales, dtype=dtype, ignored=ignored)
+        return Quantization(
+            name=method,
+            weight_bits=bits + scales,
+            dtype=dtype,
+            ignored=ignored,
+            block=group if group > 0 else None,
+        )
     if method == "compressed-tensors":
         return _compressed(fields, dtype, ignored)
     if method == "modelopt" or (not method and fields.text("quant_algo")):
@@ -121,18 +137,26 @@ def _of_config(fields: Fields, dtype: str) -> Quantization:
 def _block(fields: Fields) -> int:
     """Weights that share one scale."""
     sizes = fields.items("weight_block_size")
-    return int(sizes[0]) * int(sizes[1]) if sizes else 2**30
+    if sizes is None:
+        return 2**30
+    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise BadInput(
+            f"'weight_block_size' is {sizes}, not two positive sizes",
+            place=fields.place,
+            remedy="pass the config.json as it was published",
+        )
+    return int(sizes[0]) * int(sizes[1])
 
 
 def _compressed(fields: Fields, dtype: str, ignored: tuple[str, ...]) -> Quantization:
-    groups = fields.part("config_groups").values
-    weights = [group.get("weights") or {} for group in groups.values() if isinstance(group, dict)]
+    groups = fields.part("config_groups")
+    weights = [groups.part(name).part("weights") for name in groups.values]
     if not weights:
         raise BadInput(
             "compressed-tensors without config_groups", place=fields.place, remedy="pass the config.json as published"
         )
-    bits = max(float(weight.get("num_bits") or 16) for weight in weights)
-    group = max(int(weight.get("group_size") or 0) for weight in weights)
+    bits = max(float(weight.maybe_size("num_bits") or 16) for weight in weights)
+    group = max(weight.maybe_integer("group_size") or 0 for weight in weights)
     fmt = fields.text("format") or ""
     scale = 8.0 if fmt.startswith(("nvfp4", "mxfp4")) else 16.0
     return Quantization(
@@ -140,6 +164,7 @@ def _compressed(fields: Fields, dtype: str, ignored: tuple[str, ...]) -> Quantiz
         weight_bits=bits + (scale / group if group > 0 else 0.0),
         dtype=dtype,
         ignored=ignored,
+        block=group if group > 0 and scale == 16.0 else None,
     )
 
 

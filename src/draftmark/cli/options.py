@@ -42,11 +42,13 @@ def read_store(path: Path | None) -> "Store":
 def show(*pieces: "RenderableType", stream: "TextIO | None" = None) -> None:
     """Print renderables to standard output or `stream`; plain text where that is not a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
     stream = stream or sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDTH)
     for piece in pieces:
-        console.print(piece)
+        # A line that must not be wrapped, such as a command to paste, stays one line.
+        console.print(piece, soft_wrap=isinstance(piece, Text) and bool(piece.no_wrap))
 
 
 def show_json(value: object) -> None:

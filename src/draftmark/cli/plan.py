@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from draftmark.engines.adapter import Command, Pasted
     from draftmark.hardware import Machine
     from draftmark.model import Model
-    from draftmark.planner import Past, Plan, Solution, Target
+    from draftmark.planner import Past, Plan, Reason, Solution, Target
     from draftmark.units import Bytes, Tokens
 
 
@@ -37,8 +37,10 @@ def plan(
     device: Annotated[
         Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel ranks; over all GPUs otherwise.", show_default=False)
+    ] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", show_default=False)] = None,
     dtype: Annotated[str | None, typer.Option(help="The dtype to serve in; the checkpoint's otherwise.")] = None,
     kv_dtype: Annotated[str | None, typer.Option(help="The cache's dtype, in the engine's words.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
@@ -68,7 +70,7 @@ def plan(
         engine=engine or "sglang",
         version=engine_version,
         model="" if words or model is None else model,
-        parallel=Parallel(tensor=tp, pipeline=pp),
+        parallel=Parallel(tensor=tp or 1, pipeline=pp or 1),
         dtype=dtype,
         kv_dtype=kv_dtype,
         memory_fraction=mem_fraction,
@@ -78,13 +80,16 @@ def plan(
         context=tokens("--max-context", max_context),
         flags=("--memory", memory) if memory else (),
     )
-    pasted = Pasted(configuration=wanted)
+    layout = frozenset(name for name, value in (("tensor", tp), ("pipeline", pp)) if value is not None)
+    pasted = Pasted(configuration=wanted, layout=layout)
     if words:
         pasted = read_command(words, engine_version)
-        refuse_beside(pasted, wanted, engine)
+        refuse_beside(pasted, wanted, engine, layout)
     refuse_together(pasted.configuration, gpu=gpu, device=device, draft=draft)
     wanted_target = target_of(context, output, concurrency)
     ready = gather(pasted, gpu=gpu, device=device, draft=draft, revision=revision, history=learned_from(store))
+    if not words:
+        ready = ready.spread()
     if wanted_target is not None:
         solution = ready.solve(wanted_target)
         if json:
@@ -110,18 +115,27 @@ class Ready(NamedTuple):
     machine: "Machine"
     free: "Bytes | None"
     history: "tuple[Past, ...]"
-    not_understood: tuple[str, ...]
+    pasted: "Pasted"
+    fixed: frozenset[str]
+    """Fields of `Parallel` that the user set."""
+    reasons: "tuple[Reason, ...]" = ()
+    """Why the layout is what it is, where the user left it open."""
+
+    def spread(self) -> "Ready":
+        """The same over all GPUs, where the user left the layout open."""
+        from draftmark.planner import laid_out
+
+        configuration, reasons = laid_out(self.model, self.configuration, self.machine, self.fixed)
+        return self._replace(configuration=configuration, reasons=reasons)
 
     def plan(self) -> "Plan":
         """The prediction."""
-        import msgspec
-
         from draftmark.planner import plan as make_plan
 
         found = make_plan(
             self.model, self.configuration, self.machine, free=self.free, draft=self.draft, history=self.history
         )
-        return msgspec.structs.replace(found, not_understood=self.not_understood)
+        return self._complete(found)
 
     def solve(self, target: "Target") -> "Solution":
         """Flags that reach a target."""
@@ -130,10 +144,27 @@ class Ready(NamedTuple):
         from draftmark.planner import solve
 
         found = solve(
-            self.model, self.configuration, self.machine, target, free=self.free, draft=self.draft, history=self.history
+            self.model,
+            self.configuration,
+            self.machine,
+            target,
+            fixed=self.fixed,
+            free=self.free,
+            draft=self.draft,
+            history=self.history,
         )
-        asked = msgspec.structs.replace(found.asked, not_understood=self.not_understood)
-        return msgspec.structs.replace(found, asked=asked)
+        return msgspec.structs.replace(found, asked=self._complete(found.asked))
+
+    def _complete(self, found: "Plan") -> "Plan":
+        """A plan with what only the command line knows."""
+        import msgspec
+
+        return msgspec.structs.replace(
+            found,
+            reasons=(*self.reasons, *found.reasons),
+            notes=(*self.pasted.notes, *found.notes),
+            not_understood=self.pasted.not_understood,
+        )
 
 
 def learned_from(store: Path | None) -> "tuple[Past, ...]":
@@ -181,18 +212,41 @@ def gather(
     if not wanted.model:
         raise BadInput("no model given", place="draftmark plan", remedy="name one, or paste a launch command after --")
     check(wanted)
-    model = load_model(wanted.model, revision=revision)
+    if None not in (revision, pasted.revision) and revision != pasted.revision:
+        cause = f"contradicts the command's {pasted.revision}"
+        raise BadInput(cause, place=f"--revision {revision}", remedy="leave one of them out")
+    model = load_model(wanted.model, revision=revision or pasted.revision)
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
+    drafting = load_draft(wanted, draft, model)
+    if draft is not None:
+        wanted = with_draft(wanted, draft, model, drafting or model)
     return Ready(
         model=model,
-        draft=load_draft(wanted, draft, model),
+        draft=drafting,
         configuration=wanted,
         machine=machine,
         free=free,
         history=history,
-        not_understood=pasted.not_understood,
+        pasted=pasted,
+        fixed=pasted.layout,
     )
+
+
+def with_draft(wanted: "Configuration", named: str, model: "Model", draft: "Model") -> "Configuration":
+    """The configuration with the draft that `--draft` names: in the speculation asked for, or in what it implies.
+
+    Raises:
+        BadInput: the draft does not tell how it is used.
+    """
+    import msgspec
+
+    from draftmark.planner.speculation import implied
+
+    asked = wanted.speculative
+    if asked is None:
+        return msgspec.structs.replace(wanted, speculative=implied(wanted, model, draft, named))
+    return msgspec.structs.replace(wanted, speculative=msgspec.structs.replace(asked, draft_model=named))
 
 
 def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "Model | None":

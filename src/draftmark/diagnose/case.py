@@ -1,63 +1,27 @@
 """One start that went wrong, as the rules see it: what is known of its settings and memory, and the engine's flags."""
 
+import math
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
 from draftmark.configuration import Configuration, EngineName
+from draftmark.diagnose.knobs import ALLOCATOR, ALSO, FLAGS, LEAST, Knob
 from draftmark.diagnose.log import Failure, Start
+from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
+from draftmark.engines import allocator, known
+from draftmark.errors import BadInput
 from draftmark.finding import Change, Direction
 from draftmark.observation import Observation
-from draftmark.units import GIB, MIB
+from draftmark.units import GIB, MIB, Bytes
 
-Knob = Literal["fraction", "context", "chunk", "requests", "graphs", "no graphs", "pool", "gpus", "replicas"]
-
-FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
-    "sglang": {
-        "fraction": "--mem-fraction-static",
-        "context": "--context-length",
-        "chunk": "--chunked-prefill-size",
-        "requests": "--max-running-requests",
-        "graphs": "--cuda-graph-max-bs",
-        "no graphs": "--disable-cuda-graph",
-        "pool": "--max-total-tokens",
-        "gpus": "--tp-size",
-        "replicas": "--dp-size",
-    },
-    "vllm": {
-        "fraction": "--gpu-memory-utilization",
-        "context": "--max-model-len",
-        "chunk": "--max-num-batched-tokens",
-        "requests": "--max-num-seqs",
-        "graphs": "--max-cudagraph-capture-size",
-        "no graphs": "--enforce-eager",
-        "pool": "--kv-cache-memory-bytes",
-        "gpus": "--tensor-parallel-size",
-        "replicas": "--data-parallel-size",
-    },
-    "embedded": {
-        "fraction": "--mem-fraction",
-        "context": "--context",
-        "chunk": "--chunk",
-        "requests": "--max-running",
-        "pool": "--pool-tokens",
-    },
-    None: {
-        "fraction": "the engine's memory fraction",
-        "context": "the longest request",
-        "chunk": "the prefill chunk",
-        "requests": "the most requests at once",
-        "graphs": "the captured batch sizes",
-        "no graphs": "graph capture off",
-        "pool": "the pool",
-        "gpus": "the GPUs that the model is split over",
-        "replicas": "the replicas",
-    },
-}
-"""How each engine spells each knob; an engine without a knob has no entry."""
-EXPANDABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
-HIGH_FRACTION: Final = 0.97
-"""Above this nothing is left to raise: contexts and activations need the rest."""
+_CONSEQUENCES: Final = (
+    "root cause above", "stack trace above", "error messages above", "EngineDeadError", "Executor failed",
+    "Engine core initialization failed", "scheduler died during initialization", "died with exit code",
+    "died unexpectedly", "EOFError", "BrokenPipeError", "ConnectionResetError", "Connection closed by peer",
+    "CancelledError",
+)  # fmt: skip
+"""Exceptions by which the other processes report that one has failed: the reason is another."""
 
 
 class Case:
@@ -67,6 +31,7 @@ class Case:
         self.start = start
         self.configuration = configuration
         self.engine: EngineName | None = configuration.engine if configuration is not None else start.engine
+        self.settings = _settings(start, configuration)
 
     def signs(self, *names: str) -> list[Sign]:
         """All signs of these names, in the order of the log."""
@@ -77,6 +42,12 @@ class Case:
     def failure(self) -> Failure | None:
         """The first allocation that failed: what came after it is its consequence."""
         return self.start.failures[0] if self.start.failures else None
+
+    @property
+    def raised(self) -> bool:
+        """Whether an exception that the server did not survive names a reason, and not only another process's end."""
+        errors = [str(seen.value) for seen in self.start.last_errors]
+        return any(not is_consequence(error) and "Fatal Python error" not in error for error in errors)
 
     def seen(self, quantity: str) -> Observation | None:
         """The last observation of a quantity."""
@@ -95,24 +66,32 @@ class Case:
         return None
 
     @property
+    def others(self) -> dict[int, Bytes]:
+        """Bytes of the device that other processes held when the first allocation failed, by process id."""
+        return allocator.others(self.failure.observations[0].source.text) if self.failure is not None else {}
+
+    @property
     def fraction(self) -> float | None:
         """The engine's memory fraction, as given or as the log states it."""
-        given = self.configuration.memory_fraction if self.configuration is not None else None
-        return given if given is not None else self.number("memory_fraction")
+        return self._set_to("fraction", "memory_fraction")
 
     @property
     def chunk(self) -> int | None:
-        """Tokens of one prefill step."""
-        given = self.configuration.chunk if self.configuration is not None else None
-        stated = given if given is not None else self.number("chunk")
-        return int(stated) if stated is not None and stated > 0 else None
+        """Tokens of one prefill step; None where prompts are not cut as well."""
+        chunk = self._set_to("chunk", "chunk")
+        return int(chunk) if chunk is not None and chunk > 0 else None
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether prompts are not cut into chunks, as far as is known."""
+        chunk = self._set_to("chunk", "chunk")
+        return (chunk is not None and chunk <= 0) or self.settings.on("--no-enable-chunked-prefill")
 
     @property
     def requests(self) -> int | None:
         """Most requests at once."""
-        given = self.configuration.max_running if self.configuration is not None else None
-        stated = given if given is not None else self.number("max_running")
-        return int(stated) if stated is not None else None
+        requests = self._set_to("requests", "max_running")
+        return int(requests) if requests is not None else None
 
     @property
     def capacity(self) -> float | None:
@@ -126,10 +105,17 @@ class Case:
         return size / tokens if size and tokens else None
 
     @property
-    def expandable(self) -> bool:
-        """Whether the allocator's segments are expandable already, as far as is known."""
-        variables = dict(self.configuration.environment) if self.configuration is not None else {}
-        return any("expandable_segments:True" in value for value in variables.values())
+    def on_cpu(self) -> bool | None:
+        """Whether the engine computes on the CPU, so that the host's memory is its device's; None where not known."""
+        if self.configuration is not None:
+            return self.configuration.device == "cpu"
+        device = self.seen("device")
+        word = str(device.value) if device is not None else self.settings.word("--device", "--device-config")
+        if word is not None and word != "auto":
+            return word.startswith("cpu")
+        if self._pool_by_variable:
+            return True
+        return False if self.engine == "sglang" or self.number("memory_fraction") is not None else None
 
     @property
     def _pool_by_variable(self) -> bool:
@@ -139,10 +125,22 @@ class Case:
     @property
     def gpus(self) -> int | None:
         """GPUs that the model is split over."""
-        stated = self.number("tensor_parallel")
-        if self.configuration is not None and self.configuration.parallel.tensor > 1:
-            return self.configuration.parallel.tensor
-        return int(stated) if stated is not None else None
+        gpus = self._set_to("gpus", "tensor_parallel")
+        return int(gpus) if gpus is not None else None
+
+    @property
+    def graphs_off(self) -> bool:
+        """Whether no graphs are captured, as far as is known."""
+        if self.configuration is not None and not self.configuration.graphs:
+            return True
+        backend, mode = self.settings.word("--cuda-graph-backend-decode"), self.settings.word("--cudagraph-mode")
+        switched = self.settings.on("--disable-cuda-graph", "--enforce-eager", "--disable-decode-cuda-graph")
+        return switched or backend == "disabled" or "NONE" in (mode or "")
+
+    def given(self, knob: Knob) -> float | None:
+        """Where a knob is now, by the flags that are known."""
+        flag = FLAGS[self.engine].get(knob)
+        return self.settings.number(*ALSO.get(flag, ()), flag) if flag is not None else None
 
     def change(self, knob: Knob, direction: Direction, value: str | None = None) -> Change | None:
         """Where to move a knob, in the engine's own words; None where the engine has no such knob."""
@@ -150,6 +148,71 @@ class Case:
         if knob == "fraction" and self.engine == "vllm" and self._pool_by_variable:
             flag = "VLLM_CPU_KVCACHE_SPACE"
         return Change(flag=flag, direction=direction, value=value) if flag is not None else None
+
+    def is_so_already(self, change: Change) -> bool:
+        """Whether a proposed change is made already, or cannot go further, by all that is known to be set."""
+        if change.direction == "cannot help":
+            return False
+        if change.direction == "set":
+            return self._is_set(change)
+        if change.flag == FLAGS[self.engine].get("graphs") and self.graphs_off:
+            return True
+        now, value = self._now(change.flag), _number(change.value)
+        if now is None:
+            return False
+        if change.direction == "raise":
+            return value is not None and value <= now
+        return now <= LEAST.get(change.flag, -math.inf) or (value is not None and value >= now)
+
+    def _is_set(self, change: Change) -> bool:
+        names = ALLOCATOR if change.flag in ALLOCATOR else (change.flag,)
+        values = [self.settings.variables.get(name) or self.settings.word(name) for name in names]
+        if change.value is None:
+            return any(self.settings.flags.get(name) == () for name in names)
+        return any(change.value in value.split(",") for value in values if value is not None)
+
+    def _now(self, flag: str) -> float | None:
+        """The number that a flag or variable has now."""
+        variable = self.settings.variables.get(flag)
+        return _number(variable) if variable is not None else self.settings.number(*ALSO.get(flag, ()), flag)
+
+    def _set_to(self, knob: Knob, quantity: str) -> float | None:
+        """A knob by its flag, else by the engine's own words."""
+        given = self.given(knob)
+        return given if given is not None else self.number(quantity)
+
+
+def is_consequence(error: str) -> bool:
+    """Whether an exception only reports that another process has failed."""
+    return any(words in error for words in _CONSEQUENCES)
+
+
+def _settings(start: Start, configuration: Configuration | None) -> Settings:
+    """What is set: as it was asked for, and over that what the log shows."""
+    whole = Settings()
+    if configuration is not None:
+        whole.give(_asked(configuration))
+        for invented in ("--host", "--port"):
+            whole.flags.pop(invented, None)
+        whole.variables |= dict(configuration.environment)
+    whole.flags |= start.settings.flags
+    whole.variables |= start.settings.variables
+    return whole
+
+
+def _asked(configuration: Configuration) -> tuple[str, ...]:
+    """A configuration as its engine's arguments; only those given verbatim where it holds one that is not known."""
+    try:
+        return known.adapter(configuration.engine).command(configuration, python="", host="", port=0).argv
+    except BadInput:
+        return configuration.flags
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
 
 
 def once(observations: Iterable[Observation]) -> tuple[Observation, ...]:

@@ -6,7 +6,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from draftmark.configuration import Configuration, EngineName
-from draftmark.diagnose import other, running_out, sizing
+from draftmark.diagnose import around, deaths, host_memory, lookalikes, remedies, running_out, serving, sizing, unknown
 from draftmark.diagnose.case import Case
 from draftmark.diagnose.log import Start, read
 from draftmark.finding import Finding
@@ -24,31 +24,47 @@ RULES: Final[tuple[Rule, ...]] = (
     sizing.state_pool_too_small,
     sizing.window_pool_too_small,
     sizing.multimodal_profile,
-    sizing.host_memory_short,
     sizing.too_few_gpus,
     sizing.no_headroom,
-    other.illegal_access,
-    other.device_fault,
-    other.shared_memory,
-    other.oom_killer,
-    other.watchdog,
-    other.collective_timeout,
-    other.killed,
-    other.pool_exhausted,
-    other.request_beyond_limit,
-    other.sleep_residual,
-    other.silent_work,
-    other.environment_trouble,
+    host_memory.host_memory_short,
+    host_memory.host_out_of_memory,
+    host_memory.ray_memory_monitor,
+    host_memory.oom_killer,
+    host_memory.compiler_killed,
+    lookalikes.illegal_access,
+    lookalikes.device_fault,
+    lookalikes.shared_memory,
+    lookalikes.kernel_tile,
+    lookalikes.watchdog,
+    lookalikes.collective_timeout,
+    lookalikes.communication,
+    lookalikes.waits_for_worker,
+    lookalikes.health_check,
+    lookalikes.silent_work,
+    deaths.killed,
+    deaths.crashed,
+    serving.pool_exhausted,
+    serving.request_beyond_limit,
+    serving.sleep_residual,
+    around.bad_arguments,
+    around.port_taken,
+    around.no_such_model,
+    around.not_installed,
+    around.illegal_instruction,
+    around.wrong_build,
+    around.disk_full,
 )
 """Each looks at one start and says one thing or nothing."""
 
 CODES: Final = (
-    "prefill-oom", "decode-oom", "logits-oom", "graph-oom", "warm-up-oom", "profile-oom", "pool-oom", "load-oom",
-    "out-of-memory", "fragmented", "pool-below-context", "no-room-for-pool", "no-headroom", "memory-taken",
-    "memory-unbalanced", "state-pool-too-small", "window-pool-too-small", "multimodal-profile", "host-memory-short",
-    "too-few-gpus", "illegal-access", "device-fault", "shared-memory", "host-oom-killer", "watchdog", "killed",
-    "pool-exhausted", "request-beyond-limit", "sleep-residual", "silent-work", "address-in-use", "not-installed",
-    "illegal-instruction", "wrong-build", "disk-full", "communication-error", "unknown",
+    "prefill-oom", "decode-oom", "logits-oom", "encoder-oom", "graph-oom", "warm-up-oom", "profile-oom", "pool-oom",
+    "lora-oom", "load-oom", "out-of-memory", "fragmented", "pool-below-context", "no-room-for-pool", "no-headroom",
+    "memory-taken", "memory-unbalanced", "state-pool-too-small", "window-pool-too-small", "multimodal-profile",
+    "too-few-gpus", "host-memory-short", "host-out-of-memory", "host-oom-killer", "illegal-access", "device-fault",
+    "shared-memory", "kernel-tile", "watchdog", "communication-error", "waits-for-worker", "health-check-failed",
+    "silent-work", "killed", "crashed", "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments",
+    "address-in-use", "no-such-model", "not-installed", "illegal-instruction", "wrong-build", "disk-full", "no-engine",
+    "unknown",
 )  # fmt: skip
 """Every code that a finding can have; docs/findings.md describes each."""
 
@@ -98,9 +114,11 @@ def _placed(finding: Finding, start: Start, starts: tuple[Start, ...]) -> Findin
 def examine(start: Start, configuration: Configuration | None) -> tuple[Finding, ...]:
     """Every rule's finding on one start; where none knows it, the lines that a person should read."""
     case = Case(start, configuration)
-    found = [finding for rule in RULES if (finding := rule(case)) is not None]
+    found = [remedies.not_yet(finding, case) for rule in RULES if (finding := rule(case)) is not None]
     if not found and start.troubled and (start.last_errors or not start.errors):
-        found = [other.unknown(case)]
+        found = [unknown.unknown(case)]
+    if not found and start.engine is None and not start.troubled:
+        found = [unknown.no_engine(case)]
     return tuple(sorted((_outlived(finding, start) for finding in found), key=_order))
 
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from draftmark.observation import Phase
 
 Activity = str
+Subject = Literal["pinning", "encoder", "adapters"]
+_WHOLE: Final = 1000
 
 _FRAMES: Final[tuple[tuple[Activity, Phase, str], ...]] = (
     (
@@ -34,20 +36,50 @@ _FRAMES: Final[tuple[tuple[Activity, Phase, str], ...]] = (
     ("decode", "decode", r"in (?:forward_decode|_execute_decode|_decode)\b"),
 )
 """Activity, the phase that it belongs to, and its functions; what is listed first wins, as it calls what follows."""
+_SUBJECTS: Final[tuple[tuple[Subject, int, str], ...]] = (
+    (
+        "pinning",
+        6,
+        (
+            r"pin_memory\s*=|\.pin_memory\(|in pin_memory\b|cudaHost(?:Alloc|Register)|HostAllocator"
+            r"|(?:pool_host|_host)\S*\.py"
+        ),
+    ),
+    (
+        "encoder",
+        _WHOLE,
+        (
+            r"in (?:_execute_mm_encoder|embed_multimodal|get_multimodal_embeddings|_process_(?:image|video|audio)_input"
+            r"|get_(?:image|video|audio)_features?|_get_chunked_\w*embedding\w*|get_embedding_and_mask)\b"
+        ),
+    ),
+    (
+        "adapters",
+        _WHOLE,
+        (
+            r"lora.*\bin (?:init_memory_pool|init_buffers?|create_lora_\w+|_create_lora_modules|init_lora_\w+"
+            r"|add_adapter|activate_adapter|set_lora|load_lora_\w+|_load_lora_\w+)\b"
+        ),
+    ),
+)
+"""What memory was wanted for, whatever the phase: how many of the last lines are looked at, and the functions."""
 _COMPILED: Final = tuple((activity, phase, re.compile(pattern)) for activity, phase, pattern in _FRAMES)
+_WANTED: Final = tuple((subject, last, re.compile(pattern)) for subject, last, pattern in _SUBJECTS)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine was doing, and in which phase."""
+    """What the engine was doing, in which phase, and what for; each None where no function tells."""
 
-    activity: Activity
-    phase: Phase
+    activity: Activity | None
+    phase: Phase | None
+    subject: Subject | None = None
 
 
 def place(traceback: Iterable[str]) -> Place | None:
     """What a traceback's functions are known to do; None where none is known."""
     lines = list(traceback)
+    subject = next((name for name, last, pattern in _WANTED if any(map(pattern.search, lines[-last:]))), None)
     for activity, phase, pattern in _COMPILED:
         if any(pattern.search(line) for line in lines):
-            return Place(activity=activity, phase=phase)
-    return None
+            return Place(activity=activity, phase=phase, subject=subject)
+    return Place(activity=None, phase=None, subject=subject) if subject is not None else None

@@ -8,8 +8,9 @@ from typing import BinaryIO, Final
 import msgspec
 
 from draftmark.configuration import EngineName
-from draftmark.diagnose import frames, requests, signs
+from draftmark.diagnose import frames, requests, settings, signs
 from draftmark.diagnose.frames import Place
+from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known
 from draftmark.engines.adapter import LogReader
@@ -18,7 +19,7 @@ from draftmark.observation import Observation, Phase, Source
 
 _BLOCK: Final = 1 << 16
 _MOST_OBSERVATIONS: Final = 4000
-_MOST_OF_A_SIGN: Final = 20
+MOST_OF_A_SIGN: Final = 20
 _MOST_STARTS: Final = 200
 _TRACEBACK: Final = 150
 _LAST_LINES: Final = 12
@@ -62,6 +63,7 @@ class Start:
         self.failures: list[Failure] = []
         self.signs: dict[str, list[Sign]] = {}
         self.errors: list[Observation] = []
+        self.settings = Settings()
         self.tail: deque[tuple[str, int, str]] = deque(maxlen=_LAST_LINES)
         """Place, number and text of the last lines."""
         self.answered = 0
@@ -114,6 +116,8 @@ class _Parser:
         self._readers: dict[EngineName, LogReader] = {name: known.adapter(name).reader(place) for name in known.NAMES}
         self.starts: deque[Start] = deque([Start(None)], maxlen=_MOST_STARTS)
         self._traceback: deque[str] = deque(maxlen=_TRACEBACK)
+        self._next = Settings()
+        """What is set after trouble: it belongs to the start that follows."""
 
     @property
     def serving(self) -> bool:
@@ -130,6 +134,7 @@ class _Parser:
         if seen:
             self._keep(start, tuple(one for one in seen if one.quantity != "not_understood"))
         self._trouble(start, line, number)
+        (self._next if start.troubled and not settings.listed(line) else start.settings).read(line)
         if requests.answered(line):
             start.answered = number
         if requests.stepped(line):
@@ -140,7 +145,10 @@ class _Parser:
     def _begin(self) -> None:
         start = self.starts[-1]
         if start.observations or start.troubled:
-            self.starts.append(Start(start.engine))
+            fresh = Start(start.engine)
+            fresh.settings, self._next = self._next, Settings()
+            fresh.settings.variables = start.settings.variables | fresh.settings.variables
+            self.starts.append(fresh)
 
     def _read(self, line: str, number: int) -> tuple[tuple[Observation, ...], Phase]:
         engine = self.starts[-1].engine
@@ -164,9 +172,10 @@ class _Parser:
             self._traceback.clear()
         self._traceback.append(line[:300])
         failed = allocator.read(line, number, self._place, start.phase)
-        if failed and len(start.failures) < _MOST_OF_A_SIGN:
+        if failed and len(start.failures) < MOST_OF_A_SIGN:
             where = frames.place(self._traceback)
-            phase = where.phase if where is not None and _tells_more(where.phase, start.phase) else start.phase
+            found = where.phase if where is not None else None
+            phase = found if found is not None and _tells_more(found, start.phase) else start.phase
             start.failures.append(Failure(observations=failed, phase=phase, place=where))
         told, error = signs.read(line), _is_error(line)
         if any(name == "disk full" for name, _ in told) and any("shared_memory.py" in one for one in self._traceback):
@@ -177,9 +186,9 @@ class _Parser:
         for name, values in told:
             sign = Sign(name=name, source=source, phase=start.phase, values=values)
             kept = start.signs.setdefault(sign.name, [])
-            if len(kept) < _MOST_OF_A_SIGN:
+            if len(kept) < MOST_OF_A_SIGN:
                 kept.append(sign)
-        if error and len(start.errors) < _MOST_OF_A_SIGN:
+        if error and len(start.errors) < MOST_OF_A_SIGN:
             start.errors.append(_said("error", source, start.phase))
 
 

@@ -2,22 +2,27 @@
 
 import math
 
-from draftmark.diagnose.case import EXPANDABLE, HIGH_FRACTION, Case, gib
-from draftmark.finding import Change, Remedy
+import msgspec
+
+from draftmark.diagnose.case import Case, gib
+from draftmark.diagnose.knobs import CHUNK, EXPANDABLE, HIGH_FRACTION, LEAST_CHUNK
+from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import MIB
 
-_LEAST_CHUNK = 256
 _MARGIN = 64 * MIB
 """Bytes beyond what was missing, so that the next allocation does not fail in its turn."""
 
 
 def expandable_segments(case: Case) -> Remedy | None:
-    """Use what the allocator holds in pieces; None where that would not be enough, or is done already."""
+    """Use what the allocator holds in pieces; None where that would not be enough, or the engine does not stand it.
+
+    vLLM refuses expandable segments beside any KV connector (`_verify_kv_transfer_compat`, 0.32.0).
+    """
     stranded, missing = case.failed("reserved_unallocated"), missing_bytes(case)
-    if case.expandable or stranded is None or missing is None or stranded < missing:
+    if stranded is None or missing is None or stranded < missing or case.settings.on("--kv-transfer-config"):
         return None
     reduce = ""
-    if (case.gpus or 1) > 1:
+    if (case.gpus or 1) > 1 and not case.settings.on("--disable-custom-all-reduce"):
         reduce = "; with several GPUs the engine's custom all-reduce may not stand it (--disable-custom-all-reduce)"
     return Remedy(
         changes=(Change(flag=EXPANDABLE, direction="set", value="expandable_segments:True"),),
@@ -27,9 +32,12 @@ def expandable_segments(case: Case) -> Remedy | None:
 
 
 def smaller_chunk(case: Case, what: str = "activations of a prefill step grow with its tokens") -> Remedy | None:
-    """Halve the chunk."""
+    """Halve the chunk; cut prompts at all where they are not cut."""
+    if case.whole_prompts:
+        why = f"{what}; now whole prompts are one step each"
+        return _remedy(_cut_prompts(case), why, "no pool; prefill takes more steps")
     chunk = case.chunk
-    if chunk is not None and chunk // 2 < _LEAST_CHUNK:
+    if chunk is not None and chunk // 2 < LEAST_CHUNK:
         return None
     change = case.change("chunk", "lower", str(chunk // 2) if chunk is not None else None)
     now = f"; now {chunk}" if chunk is not None else ""
@@ -69,8 +77,10 @@ def raise_fraction(case: Case, least: float | None, why: str) -> Remedy | None:
 
 
 def more_gpus(case: Case, why: str) -> Remedy | None:
-    """Split the model over more GPUs."""
-    return _remedy(case.change("gpus", "raise"), why, "more GPUs")
+    """Split the model over twice the GPUs: heads and experts divide by powers of two."""
+    now = f"; now {case.gpus}" if case.gpus is not None else ""
+    value = str(2 * case.gpus) if case.gpus is not None else None
+    return _remedy(case.change("gpus", "raise", value), f"{why}{now}", "more GPUs")
 
 
 def shorter_context(case: Case, possible: float | None) -> Remedy | None:
@@ -91,9 +101,25 @@ def fewer_requests(case: Case, why: str) -> Remedy | None:
 
 def fewer_graphs(case: Case) -> Remedy | None:
     """Capture fewer batch sizes."""
-    return _remedy(
-        case.change("graphs", "lower"), "each captured batch size holds memory of its own", "speed of large batches"
-    )
+    now = case.given("graphs")
+    value = str(int(now) // 2) if now is not None and now >= 2 else None
+    why = "each captured batch size holds memory of its own" + (f"; now up to {now:.0f}" if now is not None else "")
+    return _remedy(case.change("graphs", "lower", value), why, "speed of large batches")
+
+
+def lower(flag: str | None, why: str, cost: str) -> Remedy | None:
+    """Lower a flag that only one engine has; None where it has none."""
+    return _remedy(Change(flag=flag, direction="lower") if flag is not None else None, why, cost)
+
+
+def fewer_others(case: Case) -> Remedy | None:
+    """Let other processes leave the GPU, where that would have been enough."""
+    held, missing = sum(case.others.values()), missing_bytes(case)
+    if not held or (missing is not None and held < missing):
+        return None
+    why = f"they hold {gib(held)}" + (f", and {gib(missing)} were missing" if missing is not None else "")
+    change = Change(flag="other processes on the GPU", direction="lower")
+    return _remedy(change, why, "no pool")
 
 
 def only(*remedies: Remedy | None) -> tuple[Remedy, ...]:
@@ -105,6 +131,28 @@ def missing_bytes(case: Case) -> float | None:
     """By how much the allocation missed."""
     tried, free = case.failed("tried"), case.failed("free_at_failure")
     return tried - free if tried is not None and free is not None and tried > free else None
+
+
+def not_yet(finding: Finding, case: Case) -> Finding:
+    """A finding without the changes that are made already; where none is left, it says so."""
+    kept, done = [], []
+    for remedy in finding.remedies:
+        changes = tuple(change for change in remedy.changes if not case.is_so_already(change))
+        done += [change.flag for change in remedy.changes if change not in changes]
+        if changes:
+            kept.append(msgspec.structs.replace(remedy, changes=changes))
+    if not done:
+        return finding
+    claim = finding.claim
+    if not any(change.direction != "cannot help" for remedy in kept for change in remedy.changes):
+        claim = f"{claim}; {', '.join(done)} would be next and cannot go further"
+    return msgspec.structs.replace(finding, claim=claim, remedies=tuple(kept))
+
+
+def _cut_prompts(case: Case) -> Change | None:
+    if case.engine == "vllm":
+        return Change(flag="--enable-chunked-prefill", direction="set")
+    return case.change("chunk", "set", str(CHUNK))
 
 
 def _remedy(change: Change | None, arithmetic: str, cost: str) -> Remedy | None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from draftmark.diagnose import remedies
 from draftmark.diagnose.case import Case, as_evidence, gib, once
+from draftmark.diagnose.host_memory import failed_on_host
 from draftmark.finding import Confidence, Finding, Remedy
 from draftmark.observation import Observation
 
@@ -19,16 +20,20 @@ def out_of_memory(case: Case) -> Finding | None:
         case.signs("warm-up sampler"),
         case.signs("pool allocation failed", "pool asked"),
     )
-    if failure is None and not captures and not sampler:
+    if (failure is None and not captures and not sampler) or failed_on_host(case):
         return None
     if sampler:
         return _warm_up(case)
-    activity = failure.place.activity if failure is not None and failure.place is not None else None
+    place = failure.place if failure is not None else None
+    activity = place.activity if place is not None else None
+    subject = place.subject if place is not None else None
     phase = failure.phase if failure is not None else "graphs"
     if captures:
         kind = "graphs"
     elif pool:
         kind = "pool"
+    elif subject in {"encoder", "adapters"}:
+        kind = subject
     elif activity == "logits":
         kind = "logits"
     else:
@@ -43,7 +48,7 @@ def out_of_memory(case: Case) -> Finding | None:
         confidence=confidence,
         claim=f"out of memory {what}{_numbers(case)}",
         evidence=evidence,
-        remedies=cure(case),
+        remedies=(*remedies.only(remedies.fewer_others(case)), *cure(case)),
     )
 
 
@@ -52,6 +57,8 @@ def fragmentation(case: Case) -> Finding | None:
     remedy = remedies.expandable_segments(case)
     failure = case.failure
     if remedy is None or failure is None or failure.phase in {"weights", "init"}:
+        return None
+    if any(case.is_so_already(change) for change in remedy.changes):
         return None
     missing, stranded = remedies.missing_bytes(case) or 0, case.failed("reserved_unallocated") or 0
     return Finding(
@@ -71,7 +78,9 @@ def _proved(case: Case, kind: str) -> bool:
     needs it first.
     """
     failure = case.failure
-    if failure is None or (failure.place is not None and failure.place.phase == failure.phase):
+    if failure is None or kind in {"encoder", "adapters"}:
+        return True
+    if failure.place is not None and failure.place.phase == failure.phase:
         return True
     if kind == "pool":
         return bool(case.signs("pool allocation failed", "pool asked"))
@@ -111,6 +120,28 @@ def _decode(case: Case) -> tuple[Remedy, ...]:
         remedies.expandable_segments(case),
         remedies.lower_fraction(case),
         remedies.fewer_requests(case, "what a decode step needs grows with the requests in it"),
+    )
+
+
+def _encoder(case: Case) -> tuple[Remedy, ...]:
+    flag = {"vllm": "--limit-mm-per-prompt", "sglang": "--limit-mm-data-per-request"}.get(case.engine or "")
+    size = {"vllm": "--mm-processor-kwargs", "sglang": "--mm-process-config"}.get(case.engine or "")
+    fewer = remedies.lower(flag, "an encoder takes all images and videos of a step at once", "media per request")
+    smaller = remedies.lower(size, "fewer pixels an image (max_pixels) are fewer tokens", "detail of images")
+    sizing = case.start.phase in {"init", "weights", "profile"}
+    return remedies.only(
+        remedies.expandable_segments(case), fewer, smaller, None if sizing else remedies.lower_fraction(case)
+    )
+
+
+def _adapters(case: Case) -> tuple[Remedy, ...]:
+    most = {"vllm": "--max-loras", "sglang": "--max-loras-per-batch"}.get(case.engine or "")
+    why = "the pool of adapters has a slot for each, as large as the largest rank, in every layer"
+    sized = case.engine == "sglang"  # vLLM makes the slots with the weights, before it sizes its pool
+    return remedies.only(
+        remedies.lower(most, why, "adapters at once"),
+        remedies.lower("--max-lora-rank", why, "adapters of a larger rank") if most is not None else None,
+        remedies.lower_fraction(case) if sized else None,
     )
 
 
@@ -161,6 +192,8 @@ _KINDS: Final[dict[str, tuple[str, str, Confidence, Cure]]] = {
     "warm-up": ("warm-up-oom", "during the warm-up, after the pool was made", "likely", _graphs),
     "pool": ("pool-oom", "while the pool was allocated", "certain", _pool),
     "load": ("load-oom", "while the weights were loaded", "certain", _load),
+    "encoder": ("encoder-oom", "while images or videos were encoded", "certain", _encoder),
+    "adapters": ("lora-oom", "while the pool of LoRA adapters was filled or made", "certain", _adapters),
     "profile": ("profile-oom", "in the trial run before the pool is sized", "certain", _profile),
     "unknown": ("out-of-memory", "in a phase that the log does not show", "possible", _none),
 }
@@ -170,13 +203,14 @@ _KINDS: Final[dict[str, tuple[str, str, Confidence, Cure]]] = {
 def _numbers(case: Case) -> str:
     """`: tried 896 MiB, 893 MiB free, missed by 3 MiB, with 1.40 GiB stranded by fragmentation`."""
     tried, free, missing = case.failed("tried"), case.failed("free_at_failure"), remedies.missing_bytes(case)
-    stranded, private = case.failed("reserved_unallocated"), case.failed("private_pools")
+    stranded, private, others = case.failed("reserved_unallocated"), case.failed("private_pools"), case.others
     parts = [
         f"tried {gib(tried)}" if tried is not None else "",
         f"{gib(free)} free" if free is not None else "",
         f"missed by {gib(missing)}" if missing is not None else "",
         f"with {gib(stranded)} stranded by fragmentation" if stranded and missing and stranded >= missing else "",
         f"{gib(private)} in private pools of graphs" if private else "",
+        f"{gib(sum(others.values()))} held by other processes ({', '.join(map(str, others))})" if others else "",
     ]
     said = ", ".join(part for part in parts if part)
     return f": {said}" if said else ""

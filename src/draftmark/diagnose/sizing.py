@@ -1,7 +1,8 @@
 """Rules for starts that end because memory was divided wrongly, before any allocation failed."""
 
 from draftmark.diagnose import remedies
-from draftmark.diagnose.case import HIGH_FRACTION, Case, as_evidence, gib
+from draftmark.diagnose.case import Case, as_evidence, gib
+from draftmark.diagnose.knobs import HIGH_FRACTION
 from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import GIB, MIB
 
@@ -240,30 +241,6 @@ def multimodal_profile(case: Case) -> Finding | None:
         claim=f"the trial run must assume {tokens} tokens of images and videos in one prompt",
         evidence=(as_evidence(signs[0]),),
         remedies=(Remedy(changes=(limit,), arithmetic=f"{tokens} tokens in the worst case", cost="media per prompt"),),
-    )
-
-
-def host_memory_short(case: Case) -> Finding | None:
-    """A cache in the host's memory was asked for that the host does not have."""
-    signs = case.signs("host memory short")
-    if not signs:
-        return None
-    sign = signs[0]
-    change = Change(flag="--hicache-ratio or --hicache-size", direction="lower")
-    numbers = f"{sign.values['wanted']} GB wanted, {sign.values['free']} GB free"
-    return Finding(
-        code="host-memory-short",
-        severity="fatal",
-        confidence="certain",
-        claim=f"the host has not enough memory for the hierarchical cache: {numbers}",
-        evidence=(as_evidence(sign),),
-        remedies=(
-            Remedy(
-                changes=(change,),
-                arithmetic=f"{numbers}; memory reserved for huge pages does not count as free",
-                cost="host cache",
-            ),
-        ),
     )
 
 

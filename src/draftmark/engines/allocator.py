@@ -22,8 +22,8 @@ _PATTERNS: Final = tuple((quantity, re.compile(pattern)) for quantity, pattern i
 _DEVICE: Final = re.compile(r"\. (?:GPU|XPU) (\d+) has a total capacity|\((?:GPU|NPU) (\d+);|OOM on device (\d+)")
 
 _RAISED: Final = re.compile(
-    r"(?:CUDA|HIP|XPU|NPU|GPU) out of memory\. Tried to allocate|\bOutOfMemoryError: "
-    r"|DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate"
+    r"(?:CUDA|HIP|XPU|NPU|GPU) out of memory[.,;:!]? [Tt]ried to allocate|(?<!ray\.exceptions\.)\bOutOfMemoryError: "
+    r"|DefaultCPUAllocator: (?:can't allocate memory|not enough memory)[.,;:!]? you tried to allocate"
     r"|memory allocation failed with OOM on device"
 )
 _WORDLESS: Final = re.compile(
@@ -36,12 +36,29 @@ _TEXTS: Final = (
     "result=2", "ErrorMemoryAllocation", "bad_alloc", "MemoryError",
 )  # fmt: skip
 """A line without any of these is none of the allocators'; looking for them is much faster than the expressions."""
+_PROCESS: Final = re.compile(rf"\bProcess (\d+) has {_AMOUNT} memory in use")
 _RAW: Final = re.compile(r"trying to allocate (\d+) bytes \(free: (\d+), total: (\d+)\)")
 
 
 def amount(number: str, unit: str) -> Bytes:
     """`("1.40", "GiB")` in bytes."""
     return Bytes(round(float(number) * _SCALES[unit]))
+
+
+def others(message: str) -> dict[int, Bytes]:
+    """Memory of the device that other processes held by this message, by process id.
+
+    PyTorch calls its own process by `this process` where NVML knows its id. In a container NVML knows another one, and
+    the process that ran out is among those listed: it is the one with at least what PyTorch had allocated.
+    """
+    listed = {int(process): amount(number, unit) for process, number, unit in _PROCESS.findall(message)}
+    if listed and "this process has" not in message:
+        allocated = dict(_PATTERNS)["allocated"].search(message)
+        own = amount(*(group for group in allocated.groups() if group)) if allocated is not None else Bytes(0)
+        holders = [process for process, held in listed.items() if held >= own]
+        if holders:
+            del listed[max(holders, key=lambda process: listed[process])]
+    return listed
 
 
 def read(line: str, number: int, place: str, phase: Phase) -> tuple[Observation, ...]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import torch
 
 from draftmark.kernels.mla_verify.problem import Problem
+from draftmark.kernels.mla_verify.specification import visible
 
 Call = Callable[[], Any]
 PAGE: Final = 64
@@ -121,7 +122,61 @@ def flash_attention_3(problem: Problem, out: torch.Tensor) -> Call:
     return call
 
 
-TREE: Final = {"sglang extend": sglang_extend}
+def ancestor_slots(problem: Problem, table: torch.Tensor, committed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each node sees of its own tree in the paged cache: slots [nodes, most], seen ones first, and how many."""
+    count = problem.max_nodes
+    slots, seen_counts = [], []
+    for request, length in enumerate(committed.tolist()):
+        positions = torch.arange(length, length + count)
+        own = table[request].cpu()[positions // PAGE] * PAGE + positions % PAGE
+        seen = visible(problem, request, length)
+        order = (~seen).int().argsort(dim=1, stable=True)
+        slots.append(own[order])
+        seen_counts.append(seen.sum(dim=1))
+    device = problem.cache.device
+    return torch.cat(slots).int().to(device), torch.cat(seen_counts).int().to(device)
+
+
+def flash_attention_3_cascade(problem: Problem, out: torch.Tensor) -> Call:
+    """FlashAttention-3 over a tree, as SGLang's FA3 backend runs it: the committed tokens once for all nodes (pages of
+    64), each node's ancestors (pages of 1), and a merge by log-sum-exp.
+
+    Raises:
+        Missing: its library is not installed.
+    """
+    try:
+        from sgl_kernel import merge_state_v2
+        from sgl_kernel.flash_attn import flash_attn_with_kvcache
+    except (ImportError, OSError) as reason:
+        raise Missing(f"FlashAttention-3: {reason}") from reason
+    query, cache, table, lengths = paged(problem)
+    latent, nodes, device = problem.latent, problem.max_nodes, problem.cache.device
+    committed = lengths - nodes
+    rows = query.flatten(0, 1)
+    slots, seen = ancestor_slots(problem, table, committed)
+
+    def attend(cache: torch.Tensor, pages: torch.Tensor, seqlens: torch.Tensor, each: int) -> Call:
+        starts = torch.arange(0, rows.shape[0] + 1, each, dtype=torch.int32, device=device)
+        return lambda: flash_attn_with_kvcache(
+            q=rows[..., latent:], k_cache=cache[..., latent:], v_cache=cache[..., :latent], qv=rows[..., :latent],
+            cache_seqlens=seqlens, page_table=pages, cu_seqlens_q=starts, max_seqlen_q=each,
+            softmax_scale=problem.scale, causal=False, return_softmax_lse=True,
+        )[:2]  # fmt: skip
+
+    prefix = attend(cache, table, committed, nodes)
+    tree = attend(cache.view(-1, 1, 1, problem.width), slots, seen, 1)
+
+    def call() -> None:
+        (first, first_lse), (second, second_lse) = prefix(), tree()
+        merge_state_v2(first, first_lse.T.contiguous(), second, second_lse.T.contiguous(), out[: rows.shape[0]])
+
+    return call
+
+
+TREE: Final = {
+    "sglang extend": sglang_extend,
+    "FlashAttention-3 cascade (page 64)": flash_attention_3_cascade,
+}
 """Kernels that take the tree's mask."""
 CAUSAL: Final = {"FlashMLA (causal, page 64)": flashmla, "FlashAttention-3 (causal, page 64)": flash_attention_3}
 """Kernels that do the same work on a chain only."""

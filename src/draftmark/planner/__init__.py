@@ -1,10 +1,25 @@
 """Predict memory, and solve for the flags that reach a target."""
 
 from draftmark.planner.asked import check
+from draftmark.planner.candidate import Candidate
+from draftmark.planner.layouts import laid_out
 from draftmark.planner.learn import Past
-from draftmark.planner.outcome import Plan, Reason, Risk
+from draftmark.planner.outcome import CERTAIN, Plan, Reason, Risk
 from draftmark.planner.predict import plan
-from draftmark.planner.solve import Candidate, Solution, solve
+from draftmark.planner.solve import Solution, solve
 from draftmark.planner.target import Target
 
-__all__ = ["Candidate", "Past", "Plan", "Reason", "Risk", "Solution", "Target", "check", "plan", "solve"]
+__all__ = [
+    "CERTAIN",
+    "Candidate",
+    "Past",
+    "Plan",
+    "Reason",
+    "Risk",
+    "Solution",
+    "Target",
+    "check",
+    "laid_out",
+    "plan",
+    "solve",
+]

@@ -9,10 +9,18 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.versions import parse_version
+from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
-from draftmark.planner.versions import parse_version
 
-Condition = Callable[[Configuration, Model], bool]
+PAGED_TREES = ("flashinfer", "fa3", "triton")
+"""SGLang's attention backends that walk draft trees over pages (0.5.15.post1 and 0.5.23, speculative_hook.py)."""
+
+FIXED_PAGES = ("flashmla", "cutlass_mla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla")
+"""SGLang's attention backends that have a page of their own, whatever is asked for."""
+
+Condition = Callable[[Configuration, Model, Device | None], bool]
+"""Whether a configuration of a model, on such a GPU (None where it is not known), is one."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,42 +51,91 @@ def expandable(configuration: Configuration) -> bool:
     return any(name in names and "expandable_segments:True" in value for name, value in configuration.environment)
 
 
-def _custom_all_reduce(configuration: Configuration) -> bool:
-    return configuration.parallel.tensor > 1 and "--disable-custom-all-reduce" not in configuration.flags
+def attention_backend(configuration: Configuration, model: Model, device: Device | None) -> str | None:
+    """SGLang's attention backend where it is named, or where a default with pages of its own takes its place.
+
+    Sparse latent attention has its own, and latent attention on Blackwell's data centre GPUs takes trtllm_mla
+    (0.5.15.post1, arg_groups/overrides.py); every other default walks trees over pages (server_args.py).
+    """
+    flags = configuration.flags
+    named = [flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag == "--attention-backend"]
+    if named:
+        return named[-1]
+    if _selects(model):
+        return "dsa"
+    latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)
+    return "trtllm_mla" if latent and capability(device) in ("sm_100", "sm_103") else None
+
+
+def capability(device: Device | None) -> str | None:
+    """A GPU's compute capability; None where it is not known."""
+    return device.architecture if device is not None else None
+
+
+def _custom_all_reduce(configuration: Configuration, _: Model, device: Device | None) -> bool:
+    """Both engines leave it off by themselves on more than two GPUs without NVLink.
+
+    sglang 0.5.15.post1 custom_all_reduce_utils.py, vllm 0.32.0 custom_all_reduce.py: 'not supported on more than two
+    PCIe-only GPUs'.
+    """
+    ranks = configuration.parallel.tensor
+    joined = device is None or device.nvlink or ranks == 2
+    return ranks > 1 and joined and "--disable-custom-all-reduce" not in configuration.flags
 
 
 def _windows(model: Model) -> bool:
     return any(isinstance(layer.mixer, Gqa) and layer.mixer.window is not None for layer in model.layers)
 
 
-def _heads_for_every_rank(configuration: Configuration, model: Model) -> bool:
+def _heads_for_every_rank(configuration: Configuration, model: Model, _: Device | None) -> bool:
     heads = [layer.mixer.kv_heads for layer in model.layers if isinstance(layer.mixer, Gqa)]
     parallel = configuration.parallel
     return bool(heads) and parallel.decode_context > max(1, parallel.tensor // max(heads))
 
 
-def _pages_without_trees(configuration: Configuration) -> bool:
-    flags = configuration.flags
-    backends = [flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag == "--attention-backend"]
-    return (configuration.page or 1) > 1 and not set(backends) & {"flashinfer", "fa3", "triton"}
+def _pages_without_trees(configuration: Configuration, model: Model, device: Device | None) -> bool:
+    backend = attention_backend(configuration, model, device)
+    own = backend in FIXED_PAGES or backend == "dsa"
+    return backend is not None and backend not in PAGED_TREES and (own or (configuration.page or 1) > 1)
+
+
+def _selects(model: Model) -> bool:
+    return any(isinstance(layer.mixer, Mla) and layer.mixer.indexer is not None for layer in model.layers)
+
+
+def _without_context_ranks(configuration: Configuration, model: Model, device: Device | None) -> bool:
+    """Whether SGLang's attention backend is one without decode context ranks; on Hopper fa3 is the default."""
+    backend = attention_backend(configuration, model, device) or ("fa3" if capability(device) == "sm_90" else None)
+    return backend is not None and backend not in ("flashinfer", "flashmla", "triton")
+
+
+def _own_draft(configuration: Configuration) -> bool:
+    draft = configuration.speculative
+    return draft is not None and draft.algorithm.upper() in ("STANDALONE", "DFLASH", "NGRAM")
 
 
 CONDITIONS: Final[dict[str, Condition]] = {
-    "decode context parallelism": lambda configuration, _: configuration.parallel.decode_context > 1,
-    "speculation": lambda configuration, _: configuration.speculative is not None,
-    "no latent attention": lambda _, model: not any(isinstance(layer.mixer, Mla) for layer in model.layers),
-    "anything": lambda _, __: True,
-    "expandable segments": lambda configuration, _: expandable(configuration),
-    "custom all-reduce": lambda configuration, _: _custom_all_reduce(configuration),
-    "trees": lambda configuration, _: (
+    "decode context parallelism": lambda configuration, *_: configuration.parallel.decode_context > 1,
+    "speculation": lambda configuration, *_: configuration.speculative is not None,
+    "no latent attention": lambda _, model, __: not any(isinstance(layer.mixer, Mla) for layer in model.layers),
+    "sparse latent attention off Blackwell": lambda _, model, device: (
+        _selects(model) and capability(device) not in ("sm_100", "sm_103")
+    ),
+    "a backend without context ranks": _without_context_ranks,
+    "anything": lambda *_: True,
+    "expandable segments": lambda configuration, *_: expandable(configuration),
+    "custom all-reduce": _custom_all_reduce,
+    "trees": lambda configuration, *_: (
         (configuration.speculative is not None) and (configuration.speculative.top_k or 1) > 1
     ),
-    "pages": lambda configuration, _: _pages_without_trees(configuration),
-    "pipeline stages": lambda configuration, _: configuration.parallel.pipeline > 1,
-    "windows": lambda _, model: _windows(model),
-    "selected blocks": lambda _, model: model.selects_blocks,
+    "pages": _pages_without_trees,
+    "DP attention": lambda configuration, *_: configuration.parallel.data_attention,
+    "a draft of its own": lambda configuration, *_: _own_draft(configuration),
+    "pipeline stages": lambda configuration, *_: configuration.parallel.pipeline > 1,
+    "windows": lambda _, model, __: _windows(model),
+    "selected blocks": lambda _, model, __: model.selects_blocks,
     "heads for every rank": _heads_for_every_rank,
-    "KV connector": lambda configuration, _: "--kv-transfer-config" in configuration.flags,
+    "KV connector": lambda configuration, *_: "--kv-transfer-config" in configuration.flags,
 }
 """What the words in the table mean."""
 
@@ -90,12 +147,19 @@ def rules() -> tuple[Rule, ...]:
     return msgspec.convert(tomllib.loads(text)["rule"], tuple[Rule, ...])
 
 
-def broken(configuration: Configuration, model: Model, newest: str) -> tuple[Rule, ...]:
-    """Rules that a configuration breaks; `newest` is the version to take where it names none."""
+def broken(configuration: Configuration, model: Model, newest: str, device: Device | None = None) -> tuple[Rule, ...]:
+    """Rules that a configuration breaks.
+
+    Args:
+        configuration: as asked, or with its defaults filled in.
+        model: what it serves.
+        newest: the version to take where it names none.
+        device: the GPUs, which decide SGLang's attention backend and all-reduce; None where they are not known.
+    """
     return tuple(
         rule
         for rule in rules()
         if rule.holds(configuration, newest)
-        and CONDITIONS[rule.one](configuration, model)
-        and CONDITIONS[rule.two](configuration, model)
+        and CONDITIONS[rule.one](configuration, model, device)
+        and CONDITIONS[rule.two](configuration, model, device)
     )

@@ -65,6 +65,8 @@ def predict(
         gpus=1,
         ledgers=(ledger,),
         pool=pool,
+        held=usable,
+        pools=1,
         bytes_per_token=sizes.per_token,
         bytes_per_request=Bytes(0),
         longest_request=Tokens(min(usable, context)),
@@ -224,16 +226,14 @@ def risks(model: Model, full: Configuration, sizes: Sizes, pool: Pool) -> tuple[
         return (Risk(phase=phase, probability=1.0, why=why),)
 
     if sizes.weights > sizes.free:
-        return fails("load", "it cannot start: the weights are larger than the free memory")
+        return fails("load", "the weights are larger than the free memory")
     if pool.tokens == 0:
-        return fails("pool", "it cannot start: the weights fill the budget; raise the memory fraction")
+        return fails("pool", "the weights fill the budget; raise the memory fraction")
     left = sizes.free - sizes.weights - pool.tokens * sizes.per_token
     if left < 0:
-        return fails(
-            "pool", f"it cannot start: the pool is {-left / GIB:,.2f} GiB more than is left; lower --pool-tokens"
-        )
+        return fails("pool", f"the pool is {-left / GIB:,.2f} GiB more than is left; lower --pool-tokens")
     deepest = Tokens(min(pool.tokens, full.context or model.context))
     if activations(model, full, min(deepest, full.chunk or CHUNK)) > left:
-        return fails("pool", "it cannot start: what the pool leaves does not hold one chunk, which is tried at start")
+        return fails("pool", "what the pool leaves does not hold one chunk, which is tried at start")
     swing = 0.0 if sizes.exact else FREE_UNCERTAINTY * sizes.free / NINETY
     return (prefill_risk(model, full, left=left, depth=deepest, swing=swing),)

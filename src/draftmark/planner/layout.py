@@ -7,7 +7,7 @@ import msgspec
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
-from draftmark.model import Gqa, Layer, Mla, Model, WeightGroup
+from draftmark.model import Gqa, Layer, Mla, Model, NoMixer, WeightGroup
 from draftmark.physics.memory import element_bytes, kv_heads_of, weight_bytes
 from draftmark.units import Bytes
 
@@ -32,12 +32,29 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         return model.layers[self.start : self.end]
 
 
-def check(model: Model, parallel: Parallel, machine: Machine) -> None:
-    """Refuse layouts that cannot work.
+def check(model: Model, configuration: Configuration, machine: Machine) -> None:
+    """Refuse layouts that cannot work on a machine.
 
     Raises:
         BadInput: heads, experts, layers or GPUs do not divide as asked.
     """
+    check_division(model, configuration)
+    parallel = configuration.parallel
+    if parallel.gpus > machine.count:
+        raise BadInput(
+            f"the layout takes {parallel.gpus} GPUs, there are {machine.count}",
+            place="--gpu",
+            remedy=f"plan for {machine.device.name} x {parallel.gpus}, or make the layout smaller",
+        )
+
+
+def check_division(model: Model, configuration: Configuration) -> None:
+    """Refuse layouts that cannot work on any number of GPUs.
+
+    Raises:
+        BadInput: heads, experts, layers or GPUs do not divide as asked.
+    """
+    parallel = configuration.parallel
     if parallel.data_attention and parallel.tensor % max(1, parallel.data):
         raise _layout(f"{parallel.tensor} ranks do not divide by {parallel.data} attention groups", model, "--dp")
     attention = attention_ranks(parallel)
@@ -54,15 +71,42 @@ def check(model: Model, parallel: Parallel, machine: Machine) -> None:
     if model.experts is not None and parallel.expert > 1 and model.experts.count % parallel.expert:
         raise _layout(f"{model.experts.count} experts do not divide by {parallel.expert}", model, "--ep")
     if parallel.pipeline > len(model.layers):
-        raise _layout(f"{len(model.layers)} layers are fewer than {parallel.pipeline} stages", model, "--pp")
+        cause = f"{len(model.layers)} layers are fewer than {parallel.pipeline} stages"
+        raise _layout(cause, model, "--pp", f"choose at most {len(model.layers)} stages")
+    check_columns(model, configuration)
     if attention % parallel.decode_context:
         raise _layout(f"{attention} ranks do not divide by {parallel.decode_context}", model, "--dcp-size")
-    if parallel.gpus > machine.count:
-        raise BadInput(
-            f"the layout takes {parallel.gpus} GPUs, there are {machine.count}",
-            place="--gpu",
-            remedy=f"plan for {machine.device.name} x {parallel.gpus}, or make the layout smaller",
-        )
+
+
+def check_columns(model: Model, configuration: Configuration) -> None:
+    """Refuse shares of experts and of dense feed-forward parts that are no whole columns, or cut a quantization block.
+
+    Read in SGLang 0.5.15.post1 (layers/quantization/fp8.py, marlin_utils.py) and in vLLM 0.32
+    (quantization/utils/fp8_utils.py, marlin_utils.py): all raise where a rank's share is no multiple of the block.
+    Qwen3-235B-A22B-FP8: 1,536 columns / 8 ranks = 192, which is not a multiple of 128; whole experts on each rank are.
+    MXFP4's kernels pad.
+
+    Raises:
+        BadInput: a rank's share is no multiple of the block, or no whole number.
+    """
+    parallel = configuration.parallel
+    if model.quantization == "mxfp4":
+        return
+    if model.experts is not None:
+        ranks = max(1, expert_ranks(configuration) // parallel.expert)
+        remedy = "choose fewer ranks, or expert parallelism over all of them"
+        _check_share(model, model.experts.intermediate_size, ranks, "of an expert", remedy)
+    if any(not layer.experts and not isinstance(layer.mixer, NoMixer) for layer in model.layers):
+        _check_share(model, model.intermediate_size, parallel.tensor, "of a layer", "choose fewer ranks")
+
+
+def _check_share(model: Model, columns: int, ranks: int, where: str, remedy: str) -> None:
+    block = model.quantization_block or 1
+    if columns % (ranks * block) == 0 or ranks == 1:
+        return
+    wanted = f"no multiple of the quantization's {block}" if block > 1 else "no whole number"
+    cause = f"{columns} columns {where} over {ranks} tensor-parallel ranks are {wanted} on each"
+    raise _layout(cause, model, "--tp", remedy)
 
 
 def served_dtype(model: Model, engine: EngineName) -> tuple[str, str]:
@@ -78,8 +122,8 @@ def served_dtype(model: Model, engine: EngineName) -> tuple[str, str]:
     return served, "the checkpoint's float32, which SGLang casts by default"
 
 
-def _layout(cause: str, model: Model, flag: str) -> BadInput:
-    return BadInput(cause, place=f"{flag} ({model.name})", remedy="choose a number that divides")
+def _layout(cause: str, model: Model, flag: str, remedy: str = "choose a number that divides") -> BadInput:
+    return BadInput(cause, place=f"{flag} ({model.name})", remedy=remedy)
 
 
 def attention_ranks(parallel: Parallel) -> int:
@@ -144,9 +188,9 @@ def served(group: WeightGroup, configuration: Configuration, model: Model) -> We
         known = QUANTIZED_AT_LOAD.get(configuration.quantization)
         if known is None:
             raise BadInput(
-                f"unknown quantization {configuration.quantization!r} for a checkpoint that is not quantized",
+                f"it is not known what {configuration.quantization!r} makes of a checkpoint that is not quantized",
                 place="--quantization",
-                remedy=f"known while loading: {', '.join(QUANTIZED_AT_LOAD)}",
+                remedy=f"known are {', '.join(QUANTIZED_AT_LOAD)}; or plan a checkpoint that is stored that way",
             )
         size = known
     return msgspec.structs.replace(group, bytes=Bytes(round(group.parameters * size)))
@@ -164,7 +208,7 @@ def rank_weights(model: Model, configuration: Configuration, stage: Stage) -> By
     if not parallel.data_attention:
         experts = tuple(group for group in groups if group.role == "experts")
         rest = tuple(group for group in groups if group.role != "experts")
-        divided = weight_bytes(experts, expert_ranks(parallel), heads)
+        divided = weight_bytes(experts, expert_ranks(configuration), heads)
         return Bytes(divided + weight_bytes(rest, parallel.tensor, heads))
     attention = attention_ranks(parallel)
     total = 0
@@ -181,9 +225,13 @@ def rank_weights(model: Model, configuration: Configuration, stage: Stage) -> By
     return Bytes(total)
 
 
-def expert_ranks(parallel: Parallel) -> int:
-    """Ranks that share the experts: tensor-parallel ones, times vLLM's data-parallel ones under expert parallelism."""
-    return max(parallel.tensor, parallel.expert)
+def expert_ranks(configuration: Configuration) -> int:
+    """Ranks that share the experts: tensor-parallel ones; vLLM's data-parallel ones share them too.
+
+    vLLM 0.32, fused_moe/config.py (flatten_tp_across_dp_and_pcp): whole experts or slices, over tensor x data ranks.
+    """
+    parallel = configuration.parallel
+    return parallel.tensor * (parallel.data if configuration.engine == "vllm" else 1)
 
 
 def draft_groups(model: Model) -> tuple[WeightGroup, ...]:

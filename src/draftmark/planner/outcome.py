@@ -1,7 +1,7 @@
 """What a plan says: a ledger for each GPU, the pool with its interval, what fits into it, and what may go wrong."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -30,16 +30,21 @@ class Risk(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+CERTAIN: Final = 0.995
+"""Probability from which something counts as certain: what a normal law leaves beyond is not to be counted on."""
+
+
 def cannot_start(risks: Iterable[Risk]) -> bool:
     """Whether loading the weights or reserving the pool is certain to run out of memory."""
-    return any(risk.probability == 1.0 and risk.phase in ("load", "pool") for risk in risks)
+    return any(risk.probability >= CERTAIN and risk.phase in ("load", "pool") for risk in risks)
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """How many requests of one length the pool holds at once."""
+    """How many requests of one length fit at once: into one pool, and into all of them."""
 
     length: Tokens
     requests: int
+    in_all: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +59,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ledgers: tuple[Ledger, ...]
     """One a rank that differs from the others, the worst first."""
     pool: Pool
+    """One rank's, its tokens as the engine prints them."""
+    held: Tokens
+    """Tokens of context that one pool holds: the printed ones, times the decode context ranks where each prints its
+    own share."""
+    pools: int
+    """Pools that requests are spread over, one for each data-parallel rank; a request lives in one of them."""
     bytes_per_token: Bytes
     """What one more token of context takes on each GPU."""
     bytes_per_request: Bytes
     """What one request takes on each GPU whatever its length: recurrent states, windows."""
     longest_request: Tokens
-    """Prompt and output of the longest single request."""
+    """Prompt and output of the longest single request, which one pool has to hold."""
     room: tuple[Room, ...]
     risks: tuple[Risk, ...]
     reasons: tuple[Reason, ...]
+    conflicts: tuple[str, ...] = ()
+    """What the engine refuses to combine and the configuration does: it does not start."""
     notes: tuple[str, ...] = ()
     reach: Reach | None = None
     """Whether a target fits, where one was given."""
@@ -77,4 +90,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fits(self) -> bool:
         """Whether the engine starts at all: a pool is left, and nothing certain stands against it."""
-        return self.pool.tokens > 0 and not cannot_start(self.risks)
+        return self.pool.tokens > 0 and not self.conflicts and not cannot_start(self.risks)

@@ -13,11 +13,13 @@ def lengths(context: int) -> tuple[int, ...]:
     return tuple(sorted({length for length in _LENGTHS if length < context} | {context}))
 
 
-def room(pool_tokens: int, *, context: int, page: int = 1, most: int | None = None) -> tuple[Room, ...]:
-    """Requests at once, by length, for lengths up to `context`; `most` is the engine's own limit."""
+def room(pool_tokens: int, *, context: int, page: int = 1, most: int | None = None, pools: int = 1) -> tuple[Room, ...]:
+    """Requests at once, by length, for lengths up to `context`; `most` is the engine's own limit in one pool."""
     found = []
     for length in lengths(context):
         pages = -(-length // page) * page
         requests = pool_tokens // pages
-        found.append(Room(length=Tokens(length), requests=requests if most is None else min(requests, most)))
+        if most is not None:
+            requests = min(requests, most)
+        found.append(Room(length=Tokens(length), requests=requests, in_all=requests * pools))
     return tuple(found)

@@ -25,15 +25,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """What the target needs and what the pool is expected to have, in the engine's own unit."""
+    """What the target needs of one pool and what that pool is expected to have, in the engine's own unit."""
 
     needed: int
     available: int
     deviation: float
     unit: Literal["tokens", "blocks"]
     requests: int
-    """Most running requests; a target of more at once is not reached."""
+    """Most running requests in one pool; a target of more at once is not reached."""
     concurrency: int
+    """Requests of the target in the fullest pool."""
+    pools: int = 1
+    """Pools that the target's requests are spread over."""
+    context_ranks: int = 1
+    """Decode context ranks that hold different tokens, where the unit counts those of one rank."""
 
     @property
     def probability(self) -> float:
@@ -53,9 +58,15 @@ def reserve(configuration: Configuration) -> int:
 
 
 def request_tokens(target: Target, configuration: Configuration) -> int:
-    """Tokens of one request in whole pages."""
+    """Tokens of one request on one rank, in whole pages; decode context ranks share each page's worth of tokens."""
     page = configuration.page or 1
-    return -(-(target.length + reserve(configuration)) // page) * page
+    shared = page * configuration.parallel.decode_context
+    return -(-(target.length + reserve(configuration)) // shared) * page
+
+
+def in_one_pool(target: Target, pools: int) -> int:
+    """Requests in the fullest pool when they are spread evenly: 9 over 8 data-parallel ranks are 2."""
+    return -(-target.concurrency // pools)
 
 
 def check_target(target: Target, model: Model, configuration: Configuration) -> None:
@@ -64,13 +75,26 @@ def check_target(target: Target, model: Model, configuration: Configuration) -> 
     Raises:
         BadInput: the target is beyond the model's context, or beyond the one that the flags allow.
     """
+    for flag, number, least in (
+        ("--context", target.context, 1),
+        ("--output", target.output, 0),
+        ("--concurrency", target.concurrency, 1),
+    ):
+        if number < least:
+            raise BadInput(f"{number} is less than {least}", place=flag, remedy="ask for more")
+    if configuration.max_running is not None and target.concurrency > configuration.max_running:
+        raise BadInput(
+            f"a target of {target.concurrency} requests at once contradicts a limit of {configuration.max_running}",
+            place="--concurrency",
+            remedy="raise --max-running (--max-running-requests, --max-num-seqs), or ask for fewer",
+        )
     if target.length > model.context:
         raise BadInput(
             f"a target of {target.length} tokens is beyond the model's own {model.context}",
             place=f"--context {target.context} --output {target.output}",
             remedy=f"ask for at most {model.context} together, or change the checkpoint's rope_scaling",
         )
-    if configuration.context is not None and target.length > configuration.context:
+    if configuration.context is not None and -1 != configuration.context < target.length:
         raise BadInput(
             f"a target of {target.length} tokens contradicts a context limited to {configuration.context}",
             place="--max-context",

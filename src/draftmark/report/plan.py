@@ -7,16 +7,15 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.ledger import Ledger
-from draftmark.planner import Plan
+from draftmark.planner import CERTAIN, Plan
 from draftmark.report.quantities import count, share, size
 from draftmark.units import Bytes
 
 
 def plan(found: Plan) -> Iterator[RenderableType]:
     """The heading, the ledger of the worst GPU, the pool, what fits into it, the risks, and what was filled in."""
+    yield from banner(found)
     yield heading(found)
-    if not found.fits:
-        yield Text("It cannot start this way.", style="bold red")
     for ledger in found.ledgers:
         yield ledger_table(ledger)
     yield pool_text(found)
@@ -29,6 +28,21 @@ def plan(found: Plan) -> Iterator[RenderableType]:
         yield Text(f"Note: {note}.")
     for flag in found.not_understood:
         yield Text(f"Not understood, and not in the prediction: {flag}", style="bold")
+
+
+def banner(found: Plan) -> Iterator[Text]:
+    """That it cannot start and why, before anything else."""
+    for conflict in found.conflicts:
+        yield Text(f"It cannot start this way: {conflict}.", style="bold red")
+    fatal = [risk for risk in found.risks if risk.phase in ("load", "pool") and risk.probability >= CERTAIN]
+    for risk in fatal:
+        yield Text(f"It cannot start this way ({risk.phase}): {risk.why}.", style="bold red")
+    if not found.fits and not found.conflicts and not fatal:
+        yield Text("It cannot start this way: nothing is left for the pool.", style="bold red")
+    for risk in found.risks:
+        if risk.phase in ("load", "pool") and 0.5 <= risk.probability < CERTAIN:
+            why = f"{risk.phase}, {share(risk.probability)}: {risk.why}"
+            yield Text(f"It probably cannot start this way ({why}).", style="bold yellow")
 
 
 def heading(found: Plan) -> Text:
@@ -62,20 +76,32 @@ def pool_text(found: Plan) -> Text:
     pool = found.pool
     between = f", 90 % between {count(pool.low)} and {count(pool.high)}" if pool.low != pool.high else ""
     request = f" and {size(found.bytes_per_request)} a request" if found.bytes_per_request else ""
-    return Text(
-        f"Pool: {count(pool.tokens)} tokens{between}; {count(found.bytes_per_token)} B a token{request} on each GPU.\n"
-        f"Longest single request: {count(found.longest_request)} tokens, prompt and output together.",
-        style="bold",
-    )
+    lines = [
+        f"Pool: {count(pool.tokens)} tokens{between}; {count(found.bytes_per_token)} B a token{request} on each GPU."
+    ]
+    if found.held != pool.tokens and found.pool.tokens:
+        ranks = found.configuration.parallel.decode_context
+        lines.append(
+            f"That is what the engine prints, one rank's share; {ranks} decode context ranks together hold "
+            f"{count(found.held)} tokens of context."
+        )
+    if found.pools > 1:
+        lines.append(
+            f"Each of {found.pools} data-parallel ranks has such a pool: {count(found.held * found.pools)} tokens of "
+            "context in all, but a request lives in one of them."
+        )
+    lines.append(f"Longest single request: {count(found.longest_request)} tokens, prompt and output together.")
+    return Text("\n".join(lines), style="bold")
 
 
 def room_table(found: Plan) -> Table:
     """How many requests of which length."""
     table = Table(title="Requests at once", title_justify="left")
-    for heading_text in ("length", "requests"):
+    several = found.pools > 1
+    for heading_text in ("length", "each rank", f"all {found.pools} ranks") if several else ("length", "requests"):
         table.add_column(heading_text, justify="right")
     for room in found.room:
-        table.add_row(count(room.length), count(room.requests))
+        table.add_row(count(room.length), count(room.requests), *([count(room.in_all)] if several else []))
     return table
 
 

@@ -9,18 +9,30 @@ from rich.text import Text
 
 from draftmark.engines.adapter import Command
 from draftmark.planner import Candidate, Solution
+from draftmark.report.plan import reason_table
 from draftmark.report.quantities import count, share, size
 
 
 def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
     """The target, the configurations ranked, the one to launch first with its command line."""
+    for conflict in found.asked.conflicts:
+        yield Text(f"As asked it cannot start: {conflict}.", style="bold red")
     yield target_text(found)
-    yield candidates_table(found.candidates)
+    if found.shown:
+        yield candidates_table(found.shown)
+    if found.short:
+        others = "1 other was tried and does" if found.short == 1 else f"{found.short} others were tried and do"
+        yield Text(f"{others} not reach it.")
     if command is not None:
         yield Text("Launch this first:", style="bold")
         yield Text(shell(command), no_wrap=True, overflow="ignore")
+    if found.drafted is not None:
+        yield drafted_text(found.drafted)
+    if found.nearest is not None:
+        yield nearest_text(found.nearest)
     if found.otherwise:
         yield Text(found.otherwise, style="bold")
+    yield reason_table(found.asked)
     for note in (*found.notes, *found.asked.notes):
         yield Text(f"Note: {note}.")
     for flag in found.asked.not_understood:
@@ -35,9 +47,15 @@ def target_text(found: Solution) -> Text:
     )
     if reach is None:
         return Text(asked, style="bold")
+    where = f" on each of {reach.pools} data-parallel ranks, {reach.concurrency} requests" if reach.pools > 1 else ""
+    unit, context = str(reach.unit), ""
+    if reach.context_ranks > 1:
+        unit = f"{unit} as the engine prints them"
+        both = f"{count(reach.needed * reach.context_ranks)} and {count(reach.available * reach.context_ranks)}"
+        context = f" ({both} tokens over {reach.context_ranks} decode context ranks)"
     return Text(
-        f"{asked}, {count(reach.needed)} {reach.unit} with pages and draft reserve.\n"
-        f"As asked, the pool has {count(reach.available)} {reach.unit}: it fits with probability "
+        f"{asked}; it takes {count(reach.needed)} {unit}{where}, pages and draft reserve included.\n"
+        f"As asked, the pool has {count(reach.available)}{context}: it fits with probability "
         f"{share(reach.probability)}.",
         style="bold",
     )
@@ -54,13 +72,45 @@ def candidates_table(candidates: tuple[Candidate, ...]) -> Table:
         changes = "\n".join(f"{change.flag} {change.value or ''}".strip() for change in one.changes)
         table.add_row(
             changes or "none",
-            count(one.plan.pool.tokens),
+            pool(one),
             share(one.probability),
             size(one.headroom),
             share(one.plan.worst_risk),
             "; ".join(one.costs) or "none",
         )
     return table
+
+
+def nearest_text(one: Candidate) -> Text:
+    """How near what starts safely comes to the target."""
+    reach = one.plan.reach
+    words = shlex.join(word for change in one.changes for word in (change.flag, change.value) if word)
+    how = f"with {words}" if words else "as asked"
+    part = share(min(reach.available / reach.needed, 1.0)) if reach is not None else "–"
+    limit = (
+        f", for at most {reach.requests} requests" if reach is not None and reach.requests < reach.concurrency else ""
+    )
+    return Text(f"The nearest that starts safely holds {part} of it{limit}: {how}.")
+
+
+def drafted_text(one: Candidate) -> Text:
+    """That the checkpoint's draft layers fit beside the target."""
+    words = shlex.join(word for change in one.changes for word in (change.flag, change.value) if word)
+    sure = f"fits {share(one.probability)}, risk {share(one.plan.worst_risk)}"
+    return Text(
+        "The checkpoint's own draft layers fit beside it, and speed up decoding where their drafts are accepted: add "
+        f"{words} (pool {count(one.plan.pool.tokens)} tokens, {sure})."
+    )
+
+
+def pool(one: Candidate) -> str:
+    """The pool as the engine prints it; below it what that is in all, where ranks hold different tokens."""
+    lines = [count(one.plan.pool.tokens)]
+    if one.plan.held != one.plan.pool.tokens:
+        lines.append(f"context: {count(one.plan.held)}")
+    if one.plan.pools > 1:
+        lines.append(f"x {one.plan.pools} ranks")
+    return "\n".join(lines)
 
 
 def shell(command: Command) -> str:

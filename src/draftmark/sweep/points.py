@@ -18,7 +18,7 @@ from draftmark.sweep.options import Event, Kept, Options, Sending, Started, Swee
 from draftmark.sweep.overhead import Overhead
 from draftmark.sweep.prompts import Prompt, PromptMaker
 from draftmark.sweep.sender import Batch, Sender
-from draftmark.sweep.server import Server
+from draftmark.sweep.server import Server, silence
 from draftmark.units import Seconds, Tokens
 
 CORRECTIONS: Final = 2
@@ -111,7 +111,8 @@ class Measurement:
             try:
                 point = kept.get(_cell_key(cell, self._options)) or await self._point(cell)
             except httpx.HTTPError as problem:
-                return self._result(points, f"dead: the server no longer answers ({problem})")
+                kind = "hang" if isinstance(problem, httpx.TimeoutException) else "dead"
+                return self._result(points, f"{kind}: {silence(problem)}")
             points.append(point)
             self._learn(point)
             lost = next((sample.error for sample in point.samples if sample.error), None)

@@ -81,6 +81,13 @@ async def open_server(
         return await _agree(http, client, base, options, tell)
 
 
+def silence(problem: httpx.HTTPError) -> str:
+    """What is to be said of a server that did not answer a small request: one that is slow need not be gone."""
+    if isinstance(problem, httpx.TimeoutException):
+        return "the server did not answer a small request in time"
+    return f"the server no longer answers ({problem})"
+
+
 @contextmanager
 def while_it_answers(place: str) -> Iterator[None]:
     """Turn a server that is gone within the block into EngineFailed."""
@@ -94,9 +101,7 @@ def while_it_answers(place: str) -> Iterator[None]:
             remedy="give --tokenizer, so that it need not, or see its log",
         ) from None
     except httpx.HTTPError as problem:
-        raise EngineFailed(
-            f"the server no longer answers ({problem})", place=place, remedy="see the end of its log"
-        ) from None
+        raise EngineFailed(silence(problem), place=place, remedy="see the end of its log") from None
 
 
 async def _agree(
@@ -152,7 +157,7 @@ def _counter(http: httpx.Client, base: str, dialect: Dialect, options: Options) 
     counter = ServerCounter(http, base, dialect.model)
     if counter.encode("a", special=False) is not None:
         return counter
-    return UsageCounter(http, base, dialect.route, dialect.model)
+    return UsageCounter(http, base, dialect.route, dialect.model, greedy="temperature" in dialect.extras)
 
 
 async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options: Options) -> bool:

@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
-from draftmark.errors import BadInput
 from draftmark.model import Gqa, Layer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import Stage, attention_ranks
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
+from draftmark.planner.speculation import drafts
 
 SPLIT_WINDOWS: Final = (
     "Llama4ForConditionalGeneration", "GptOssForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM",
@@ -18,6 +18,10 @@ SPLIT_WINDOWS: Final = (
     "Gemma4ForConditionalGeneration",
 )  # fmt: skip
 """Architectures whose windowed layers have a pool of their own; the others' windows are cached in full."""
+WINDOW_RATIO: Final = 0.8
+"""Tokens of the windowed layers' pool to one of the full layers', by default."""
+STATE_RATIO: Final = 0.9
+"""Bytes of recurrent states to one of keys and values, by default."""
 _QUANT_BLOCK: Final = 128
 _FP4_BLOCK: Final = 16
 _DRAFT_SHARES_CELL: Final = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "MTP")
@@ -97,7 +101,8 @@ def _latent(layers: tuple[Layer, ...], configuration: Configuration, rules: Rule
         scaled = plain
         if selecting and dtype == "fp8_e4m3" and not _raw_layout(configuration):
             scaled = mixer.latent_rank + mixer.latent_rank // _QUANT_BLOCK * 4 + 2 * mixer.rope_dim
-        selector = _selector(mixer, model, rules)
+        # Every decode context rank holds all selector keys (0.5.23, pool_configurator.py).
+        selector = _selector(mixer, model, rules) * configuration.parallel.decode_context
         counted += (scaled if rules.selector_cell_exact else plain) + selector
         stored += scaled + selector
     return Cells(counted=counted, stored=stored)
@@ -122,7 +127,7 @@ def _split(layers: tuple[Layer, ...], configuration: Configuration) -> Cells:
     """Windowed layers in a pool of their own, `ratio` tokens to one of the full pool."""
     full = sum(heads_cell(layer, configuration) for layer in layers if not _windowed(layer))
     narrow = sum(heads_cell(layer, configuration) for layer in layers if _windowed(layer))
-    ratio = number_flag(configuration, "--swa-full-tokens-ratio") or 0.8
+    ratio = number_flag(configuration, "--swa-full-tokens-ratio") or WINDOW_RATIO
     counted = narrow if not full else full + ratio * narrow
     return Cells(counted=counted, stored=counted, full=full, windowed=narrow, ratio=ratio)
 
@@ -132,7 +137,7 @@ def _with_draft(
 ) -> Cells:
     """Add the draft's cache: EAGLE and the like count its layers as if they were the target's."""
     wanted = configuration.speculative
-    if wanted is None or wanted.algorithm.upper() in ("NGRAM", "NONE"):
+    if wanted is None or not drafts(configuration):
         return found
     count = draft_layers(model, draft)
     kept = sum(isinstance(layer.mixer, Gqa | Mla) for layer in layers)
@@ -146,11 +151,7 @@ def _with_draft(
         counted = int(found.counted * (1 + count / kept))
         stored = found.stored + found.stored * count // kept
         return msgspec.structs.replace(found, counted=counted, stored=stored, draft=counted - int(found.counted))
-    if draft is None:
-        raise BadInput(
-            f"{wanted.algorithm} needs a draft model", place="--draft", remedy="give the draft's path or repository"
-        )
-    own = sum(heads_cell(layer, configuration) for layer in draft.layers)
+    own = sum(heads_cell(layer, configuration) for layer in (draft.layers if draft is not None else ()))
     return msgspec.structs.replace(found, counted=found.counted + own, stored=found.stored + own, draft=own)
 
 
@@ -177,7 +178,7 @@ def states(model: Model, configuration: Configuration, stage: Stage) -> States |
     return States(
         slot=total,
         per_request=3 if radix else 1,
-        ratio=number_flag(configuration, "--mamba-full-memory-ratio") or 0.9,
+        ratio=number_flag(configuration, "--mamba-full-memory-ratio") or STATE_RATIO,
         asked=None if asked is None else int(asked),
     )
 

@@ -1,19 +1,24 @@
 """SGLang's defaults: chunk, graphs, page and memory fraction, as its argument resolution computes them."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, Speculative
 from draftmark.errors import BadInput
 from draftmark.hardware import Device
-from draftmark.model import Mla, Model
+from draftmark.model import Mla, Model, Recurrent
+from draftmark.planner.combinations import attention_backend
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
-from draftmark.planner.sglang.flags import has_flag, number_flag
+from draftmark.planner.sglang.cells import SPLIT_WINDOWS, STATE_RATIO, WINDOW_RATIO
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 
+_CHAINED: Final = ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV2ForCausalLM", "GptOssForCausalLM")
+"""Architectures that drafted a chain before all the others did."""
 SPECULATIVE_RUNNING: Final = 48
 """Most running requests where speculation is on and nothing was asked for."""
 
@@ -78,6 +83,10 @@ def resolve(
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")
     if full.speculative is not None:
         fill("max_running", SPECULATIVE_RUNNING, "the engine's default with speculation")
+        drafted, why = draft_shape(full.speculative, model, rules)
+        reasons += why
+        full = msgspec.structs.replace(full, speculative=drafted)
+    reasons += unsaid(model, full, device)
     needed = (full.memory_fraction, full.chunk, full.graph_batch)
     if None in needed:
         mib = board_mib(device)
@@ -88,6 +97,52 @@ def resolve(
             reserve = Reserve(model=model, configuration=full, device=device, rules=rules)
             fill("memory_fraction", reserve.fraction(), reserve.why())
     return full, tuple(reasons)
+
+
+def draft_shape(draft: Speculative, model: Model, rules: Rules) -> tuple[Speculative, tuple[Reason, ...]]:
+    """Steps, branches and tokens of a draft that the engine chooses where none of them is given.
+
+    0.5.15.post1 and 0.5.23, speculative_hook.py, _auto_choose_speculative_params; 0.5.7, server_args.py.
+    """
+    if draft.steps is not None or draft.algorithm.upper() not in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE"):
+        return draft, ()
+    listed = model.architecture in _CHAINED or (rules.chains and model.architecture != "LlamaForCausalLM")
+    tree = not listed and draft.algorithm.upper() != "STANDALONE"
+    steps, top_k, tokens = (5, 4, 8) if tree else (3, 1, 4)
+    chosen = msgspec.structs.replace(draft, steps=steps, top_k=top_k, draft_tokens=tokens)
+    value = f"{steps} steps, top {top_k}, {tokens} draft tokens"
+    return chosen, (Reason(field="speculative", value=value, why=f"the engine's choice for {model.architecture}"),)
+
+
+def unsaid(model: Model, configuration: Configuration, device: Device) -> Iterator[Reason]:
+    """Defaults that have no field of their own and that the answer depends on."""
+    if not any(has_flag(configuration, flag) for flag in ("--attention-backend", "--decode-attention-backend")):
+        yield Reason(field="attention backend", value=backend(model, configuration, device), why="the engine's default")
+    mixers = [layer.mixer for layer in model.layers]
+    if model.architecture in SPLIT_WINDOWS and number_flag(configuration, "--swa-full-tokens-ratio") is None:
+        why = "tokens of the windowed layers' pool to one of the full layers', the engine's default"
+        yield Reason(field="swa-full-tokens-ratio", value=str(WINDOW_RATIO), why=why)
+    if any(isinstance(mixer, Recurrent) for mixer in mixers):
+        if number_flag(configuration, "--mamba-full-memory-ratio") is None:
+            why = "states' share to one of keys and values, the engine's default"
+            yield Reason(field="mamba-full-memory-ratio", value=str(STATE_RATIO), why=why)
+        if not has_flag(configuration, "--disable-radix-cache"):
+            yield Reason(field="radix cache", value="on", why="the engine's default: a running request takes 3 states")
+
+
+def backend(model: Model, configuration: Configuration, device: Device) -> str:
+    """The attention backend that is taken where none is named (0.5.15.post1, _get_default_attn_backend)."""
+    own = attention_backend(configuration, model, device)
+    trees = configuration.speculative is not None and (configuration.speculative.top_k or 1) > 1
+    if own is not None:
+        return own
+    if device.kind == "rocm":
+        return "aiter"
+    if device.architecture == "sm_90" and (latent(model) or not trees):
+        return "fa3"
+    if device.architecture in ("sm_100", "sm_103") and not latent(model) and not trees:
+        return "trtllm_mha"
+    return "triton" if latent(model) or model.architecture == "GptOssForCausalLM" else "flashinfer"
 
 
 def graph_batch(configuration: Configuration, tier: Tier, rules: Rules) -> int:
@@ -138,12 +193,19 @@ def latent(model: Model) -> bool:
     return any(isinstance(layer.mixer, Mla) for layer in model.layers)
 
 
+def captures_decode(configuration: Configuration) -> bool:
+    """Whether decode steps run in graphs."""
+    off = has_flag(configuration, "--cuda-graph-backend-decode", "disabled")
+    return configuration.graphs and not off and not has_flag(configuration, "--disable-decode-cuda-graph")
+
+
 def captures_prefill(model: Model, configuration: Configuration, rules: Rules) -> bool:
     """Whether prefill runs in graphs, whose memory then holds a step's activations."""
     off = ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph", "--enable-lora", "--enable-deepep-moe")
     return (
         rules.prefill_graphs
         and configuration.graphs
+        and not has_flag(configuration, "--cuda-graph-backend-prefill", "disabled")
         and not any(has_flag(configuration, flag) for flag in off)
         and not has_flag(configuration, "--moe-a2a-backend", "deepep")
         and not configuration.parallel.data_attention
@@ -169,7 +231,7 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
         parts = {"meta data": 512.0, "activations": 1.5 * max(chunk, 2048)}
         parts["parallel ranks"] = parallel.tensor * parallel.pipeline / 8 * 1024
         batch = wanted.graph_batch or 0
-        if wanted.graphs and not has_flag(wanted, "--disable-decode-cuda-graph"):
+        if captures_decode(wanted):
             parts["decode graphs"] = 2.0 * batch
         if parallel.data_attention:
             parts["DP attention"] = 3.0 * batch * parallel.data + (1.5 * batch * parallel.data if batch > 300 else 0)

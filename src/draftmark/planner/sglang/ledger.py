@@ -9,6 +9,7 @@ from draftmark.model import Model
 from draftmark.planner.combinations import expandable
 from draftmark.planner.outcome import Risk
 from draftmark.planner.sglang import terms
+from draftmark.planner.sglang.graphs import graphs
 from draftmark.planner.sglang.pools import Pools, divide, request_table
 from draftmark.planner.sglang.rank import Rank
 from draftmark.planner.sglang.rules import Rules
@@ -34,7 +35,7 @@ def ledger(one: Rank, model: Model, full: Configuration, machine: Machine, rules
     table = request_table(running, context, full)
     why = f"({running:,} running requests + 1) x {context:,} tokens of context x 4 B, outside the budget"
     entries.append(Entry(account="request tables", bytes=Bytes(table), why=why))
-    captured = captured_graphs(one, model, full, rules)
+    captured = captured_graphs(one, model, full, machine, rules)
     if captured is not None:
         entries.append(Entry(account="graphs", bytes=captured.bytes, why=captured.why))
     step = terms.activations(model, full, rules)
@@ -44,9 +45,9 @@ def ledger(one: Rank, model: Model, full: Configuration, machine: Machine, rules
     return close(rank=one.stage.number * full.parallel.tensor, capacity=machine.device.memory, entries=tuple(entries))
 
 
-def captured_graphs(one: Rank, model: Model, full: Configuration, rules: Rules) -> Term | None:
+def captured_graphs(one: Rank, model: Model, full: Configuration, machine: Machine, rules: Rules) -> Term | None:
     """The graphs, scaled by what past starts had."""
-    captured = terms.graphs(model, full, rules)
+    captured = graphs(model, full, rules, machine.device)
     if captured is None or not one.learned.starts:
         return captured
     factor = one.learned.graphs
@@ -85,25 +86,36 @@ def pool_entries(one: Rank, pools: Pools, full: Configuration) -> list[Entry]:
     return entries
 
 
-def risks(worst: Rank, found: Ledger, model: Model, full: Configuration, rules: Rules) -> tuple[Risk, ...]:
+def pool_why(worst: Rank, load: float) -> str:
+    """What is left for the pool, and what to do where that is too little; no fraction makes weights smaller."""
+    if worst.budget >= 0:
+        return f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction"
+    remedy = "raise the fraction" if load < 0 else "take more GPUs or weights in fewer bits"
+    return f"{-worst.budget / GIB:.2f} GiB are missing before the pool has anything; {remedy}"
+
+
+def risks(
+    worst: Rank, found: Ledger, model: Model, full: Configuration, machine: Machine, rules: Rules
+) -> tuple[Risk, ...]:
     """Probabilities by phase. Lack of pool asks for a higher fraction, lack of headroom for a lower one."""
-    load = worst.weights.bytes + (worst.draft.bytes if worst.draft else 0) - worst.before
+    loaded = worst.weights.bytes + (worst.draft.bytes if worst.draft else 0)
+    load = loaded - worst.before
     found_risks = [
         Risk(
             phase="load",
             probability=exceeds(load, spread([worst.weights, worst.context])),
-            why=f"weights against {worst.before / GIB:.2f} GiB free",
+            why=f"{loaded / GIB:.2f} GiB of weights against {worst.before / GIB:.2f} GiB free on each GPU",
         ),
         Risk(
             phase="pool",
             probability=exceeds(-worst.budget, worst.deviation),
-            why=f"{worst.budget / GIB:.2f} GiB are left for the pool; where that is too little, raise the fraction",
+            why=pool_why(worst, load),
         ),
     ]
     step, rows, captured = (
         terms.activations(model, full, rules),
         terms.logits(model, full),
-        terms.graphs(model, full, rules),
+        graphs(model, full, rules, machine.device),
     )
     passing = [step, rows]
     left = float(found.free + step.bytes + rows.bytes)

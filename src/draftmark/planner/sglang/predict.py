@@ -9,14 +9,14 @@ from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
 from draftmark.planner import layout
 from draftmark.planner.learn import NOTHING, Learned
-from draftmark.planner.outcome import Plan
+from draftmark.planner.outcome import Plan, Reason
 from draftmark.planner.room import room
 from draftmark.planner.sglang.defaults import resolve
 from draftmark.planner.sglang.ledger import ledger, risks
 from draftmark.planner.sglang.pools import divide, running_requests
 from draftmark.planner.sglang.rank import Rank, rank
 from draftmark.planner.sglang.rules import Rules, rules_for
-from draftmark.planner.target import Reach, Target, request_tokens
+from draftmark.planner.target import Reach, Target, in_one_pool, request_tokens
 from draftmark.planner.terms import NINETY
 from draftmark.units import GIB, Bytes, Tokens
 
@@ -38,14 +38,19 @@ def predict(
     """
     rules = rules_for(configuration.version)
     refuse(model)
-    layout.check(model, configuration.parallel, machine)
+    layout.check(model, configuration, machine)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.stages(len(model.layers), full.parallel.pipeline)
     ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
     worst = min(ranks, key=lambda one: one.pools.tokens)
-    full = msgspec.structs.replace(full, max_running=asked_running(full, worst, model))
+    running = asked_running(full, worst, model)
+    if full.max_running is None:
+        why = "the engine's own limit: 2,048 to 4,096 by the pool, at most half its tokens or what states allow"
+        reasons = (*reasons, Reason(field="max_running", value=str(running), why=why))
+    full = msgspec.structs.replace(full, max_running=running)
     tokens = worst.pools.tokens
-    # Printed tokens are one rank's; with decode context parallelism the ranks hold different tokens.
+    # Printed tokens are one rank's; with decode context parallelism the ranks hold different tokens (0.5.15.post1 and
+    # 0.5.23: scheduler.py prints max_total_num_tokens, the allocator gets it times dcp_size, in pages times dcp_size).
     held = max(0, tokens) * full.parallel.decode_context
     ledgers = tuple(
         ledger(one, model, cap(full, tokens), machine, rules) for one in sorted(ranks, key=lambda one: one is not worst)
@@ -60,14 +65,22 @@ def predict(
         gpus=full.parallel.gpus,
         ledgers=ledgers,
         pool=interval(worst, full, rules),
+        held=Tokens(held),
+        pools=full.parallel.data,
         bytes_per_token=Bytes(round(worst.cells.stored / full.parallel.decode_context)),
         bytes_per_request=Bytes(worst.states.slot if worst.states else 0),
         longest_request=Tokens(min(held, context)),
-        room=room(held, context=context, page=full.page or 1, most=full.max_running),
-        risks=risks(worst, ledgers[0], model, full, rules),
+        room=room(
+            held,
+            context=context,
+            page=(full.page or 1) * full.parallel.decode_context,
+            most=full.max_running,
+            pools=full.parallel.data,
+        ),
+        risks=risks(worst, ledgers[0], model, full, machine, rules),
         reasons=reasons,
-        notes=notes(worst, rules, model),
-        reach=None if target is None else reach(worst, full, target, held),
+        notes=(*beyond(worst, configuration, full, rules), *notes(worst, rules, model)),
+        reach=None if target is None else reach(worst, full, target, max(0, tokens)),
     )
 
 
@@ -85,18 +98,19 @@ def refuse(model: Model) -> None:
         )
 
 
-def reach(worst: Rank, full: Configuration, target: Target, held: int) -> Reach:
-    """Whether the target fits into the pool."""
-    needed = target.concurrency * request_tokens(target, full)
-    per_token = worst.cells.counted / full.parallel.decode_context
+def reach(worst: Rank, full: Configuration, target: Target, tokens: int) -> Reach:
+    """Whether the fullest pool's part of the target fits, in printed tokens, which are one rank's."""
+    concurrency = in_one_pool(target, full.parallel.data)
     share = 1.0 if worst.states is None else 1 / (1 + worst.states.ratio)
     return Reach(
-        needed=needed,
-        available=held,
-        deviation=share * worst.deviation / per_token,
+        needed=concurrency * request_tokens(target, full),
+        available=tokens,
+        deviation=share * worst.deviation / worst.cells.counted,
         unit="tokens",
         requests=full.max_running or 0,
-        concurrency=target.concurrency,
+        concurrency=concurrency,
+        pools=full.parallel.data,
+        context_ranks=full.parallel.decode_context,
     )
 
 
@@ -124,6 +138,18 @@ def interval(worst: Rank, full: Configuration, rules: Rules) -> Pool:
         low=tokens(worst.budget - swing),
         high=tokens(worst.budget + swing),
     )
+
+
+def beyond(worst: Rank, asked: Configuration, full: Configuration, rules: Rules) -> tuple[str, ...]:
+    """Says so where the pool is asked to be larger than what fits."""
+    if asked.pool_tokens is None:
+        return ()
+    unlimited = msgspec.structs.replace(full, pool_tokens=None)
+    fits = max(0, divide(worst.budget, worst.cells, worst.states, unlimited, rules).tokens)
+    if asked.pool_tokens <= fits:
+        return ()
+    said = f"--max-total-tokens {asked.pool_tokens:,} is more than the {fits:,} that fit"
+    return (f"{said}: SGLang warns and takes what fits",)
 
 
 def notes(worst: Rank, rules: Rules, model: Model) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ from typing import Final
 from draftmark.configuration import Configuration
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
+from draftmark.planner.flags import has_flag
 from draftmark.planner.layout import attention_ranks
-from draftmark.planner.sglang.defaults import captures_prefill, latent
-from draftmark.planner.sglang.flags import has_flag
+from draftmark.planner.sglang.defaults import captures_prefill
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.terms import Term
-from draftmark.units import GIB, MIB, Bytes
+from draftmark.units import GIB, Bytes
 
 CONTEXT: Final = 0.71 * GIB
 """Capacity less free memory once one process has its context: 79.19 - 78.48 on an H100, 139.80 - 139.09 on an H200."""
@@ -23,14 +23,6 @@ BUFFERS: Final = 0.05 * GIB
 """Rotary tables and other buffers beside the weights (0.02 to 0.10 GiB in 8 starts)."""
 STEP: Final = 1.6
 """Share of `step_elements` that was held at the peak: 1.1 to 2.1 in 6 starts on an H200."""
-PREFILL_FIXED: Final = 0.3 * GIB
-"""What captured prefill takes whatever the chunk: 0.29 and 0.30 GiB where two chunks were measured."""
-DECODE: Final = 1.7 * MIB
-"""A captured decode batch of grouped-query attention: 0.10 to 0.51 GiB for 32 to 256 in 6 starts."""
-DRAFTED: Final = 2.8
-"""Factor of each drafted token: verification, draft and its extension are captured (1.2 GiB for 64 batches of 4)."""
-LATENT_DECODE: Final = 2.0 * GIB
-"""What captured decode takes with latent attention (1.7, 2.4 and 4.2 GiB in three starts)."""
 
 
 def context() -> Term:
@@ -96,28 +88,6 @@ def step(model: Model, configuration: Configuration) -> tuple[float, str]:
         chunk //= max(1, configuration.parallel.data)
     elements = step_elements(model, configuration.parallel.tensor)
     return STEP * 2 * chunk * elements, f"{STEP} x 2 B x {chunk:,} tokens x {elements:,.0f} elements"
-
-
-def graphs(model: Model, configuration: Configuration, rules: Rules) -> Term | None:
-    """Captured graphs: decode by batch, prefill by one step's activations."""
-    if not configuration.graphs:
-        return None
-    each = LATENT_DECODE if latent(model) else 0.0
-    batch = min(configuration.graph_batch or 0, configuration.max_running or 2**30)
-    draft = configuration.speculative
-    per_batch = DECODE * (DRAFTED * (draft.draft_tokens or 1) if draft is not None else 1.0)
-    size = per_batch * batch + each
-    deviation = 0.3 * per_batch * batch + 0.5 * each
-    why = f"{per_batch / MIB:.1f} MiB x {batch} decode batches"
-    if each:
-        why += f" + {each / GIB:.1f} GiB with latent attention"
-    if captures_prefill(model, configuration, rules):
-        wide, how = step(model, configuration)
-        models = 2 if draft is not None and draft.draft_model is not None else 1
-        size += models * (wide + PREFILL_FIXED)
-        deviation += 0.3 * models * wide
-        why += f"; prefill {models} x ({how} + {PREFILL_FIXED / GIB:.1f} GiB)"
-    return Term(bytes=Bytes(round(size)), deviation=deviation, why=why)
 
 
 def activations(model: Model, configuration: Configuration, rules: Rules) -> Term:

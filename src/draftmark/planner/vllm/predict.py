@@ -10,10 +10,11 @@ from draftmark.hardware import Device, Machine
 from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
 from draftmark.planner import layout
+from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason, Room
 from draftmark.planner.room import lengths
-from draftmark.planner.target import Reach, Target, reserve
+from draftmark.planner.target import Reach, Target, in_one_pool, reserve
 from draftmark.planner.terms import NINETY
 from draftmark.planner.vllm.ledger import ledger, risks
 from draftmark.planner.vllm.rank import Rank, rank
@@ -38,7 +39,7 @@ def predict(
         BadInput: the layout cannot work.
     """
     rules = rules_for(configuration.version)
-    layout.check(model, configuration.parallel, machine)
+    layout.check(model, configuration, machine)
     check_page(model, configuration)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.vllm_stages(len(model.layers), full.parallel.pipeline)
@@ -57,13 +58,15 @@ def predict(
         gpus=full.parallel.gpus,
         ledgers=ledgers,
         pool=interval(worst, full, rules, context, blocks),
+        held=Tokens(effective(worst.grouping, full, rules, context, blocks)),
+        pools=full.parallel.data,
         bytes_per_token=Bytes(round(worst.grouping.token_bytes / full.parallel.decode_context)),
         bytes_per_request=request_bytes(worst.grouping, full, context),
         longest_request=longest(worst.grouping, full, blocks, context),
         room=room(worst.grouping, full, blocks, context),
-        risks=risks(worst, full, machine, rules, context),
+        risks=risks(worst, full, machine, rules, blocks, context),
         reasons=reasons,
-        notes=notes(worst, model, rules),
+        notes=(*beyond(worst, blocks), *notes(worst, model, rules)),
         reach=None if target is None else reach(worst, full, target, blocks),
     )
 
@@ -83,15 +86,17 @@ def check_page(model: Model, configuration: Configuration) -> None:
 
 
 def reach(worst: Rank, full: Configuration, target: Target, blocks: int) -> Reach:
-    """Whether the target fits into the pool, one block being set aside by the engine."""
+    """Whether the fullest pool's part of the target fits, one block being set aside by the engine."""
     length = target.length + reserve(full)
+    concurrency = in_one_pool(target, full.parallel.data)
     return Reach(
-        needed=target.concurrency * worst.grouping.request_blocks(length, full) + 1,
+        needed=concurrency * worst.grouping.request_blocks(length, full) + 1,
         available=blocks,
         deviation=worst.deviation / worst.grouping.block_bytes,
         unit="blocks",
         requests=full.max_running or 0,
-        concurrency=target.concurrency,
+        concurrency=concurrency,
+        pools=full.parallel.data,
     )
 
 
@@ -114,20 +119,34 @@ def resolve(
         "dtype": layout.served_dtype(model, "vllm"),
         "kv_dtype": (model.kv_dtype if rules.since(0, 13) else None, "the checkpoint asks for it"),
     }
+    if configuration.context == -1:
+        configuration = msgspec.structs.replace(configuration, context=None)
+        defaults["context"] = (model.context, "as much of the model's own length as fits")
     chosen = {
         name: value
         for name, (value, _) in defaults.items()
         if value is not None and getattr(configuration, name) is None
     }
-    reasons = tuple(Reason(field=name, value=str(value), why=defaults[name][1]) for name, value in chosen.items())
-    return msgspec.structs.replace(configuration, **chosen), reasons
+    reasons = [Reason(field=name, value=str(value), why=defaults[name][1]) for name, value in chosen.items()]
+    full = msgspec.structs.replace(configuration, **chosen)
+    if full.kv_dtype is None:
+        reasons.append(Reason(field="kv_dtype", value=str(full.dtype), why="the served dtype, vLLM's default"))
+    if full.graphs:
+        reasons.append(Reason(field="graphs", value="captured", why="vLLM's default; --enforce-eager captures none"))
+    return full, tuple(reasons)
+
+
+def beyond(worst: Rank, blocks: int) -> tuple[str, ...]:
+    """Says so where the pool is set to more than is left for it."""
+    if blocks <= worst.blocks:
+        return ()
+    said = f"--num-gpu-blocks-override {blocks:,} takes the place of the {worst.blocks:,} blocks that fit"
+    return (f"{said}: vLLM does not check it, and runs out of memory where they do not",)
 
 
 def override(full: Configuration) -> int | None:
     """`--num-gpu-blocks-override`."""
-    flags = full.flags
-    at = flags.index("--num-gpu-blocks-override") if "--num-gpu-blocks-override" in flags[:-1] else None
-    return int(flags[at + 1]) if at is not None and flags[at + 1].isdigit() else None
+    return whole_flag(full, "--num-gpu-blocks-override")
 
 
 def printed(grouping: Grouping, full: Configuration, rules: Rules, context: int, blocks: int) -> int:
@@ -137,6 +156,12 @@ def printed(grouping: Grouping, full: Configuration, rules: Rules, context: int,
     if rules.meaning == "groups":
         return blocks // len(grouping.groups) * grouping.smallest_block * full.parallel.decode_context
     return blocks * grouping.smallest_block
+
+
+def effective(grouping: Grouping, full: Configuration, rules: Rules, context: int, blocks: int) -> int:
+    """Tokens of context that the pool holds: what is printed, but the oldest meaning leaves out context ranks."""
+    ranks = full.parallel.decode_context if rules.meaning == "blocks" else 1
+    return printed(grouping, full, rules, context, blocks) * ranks
 
 
 def interval(worst: Rank, full: Configuration, rules: Rules, context: int, blocks: int) -> Pool:
@@ -185,13 +210,11 @@ def longest(grouping: Grouping, full: Configuration, blocks: int, context: int) 
 
 def room(grouping: Grouping, full: Configuration, blocks: int, context: int) -> tuple[Room, ...]:
     """Requests at once, by length."""
-    return tuple(
-        Room(
-            length=Tokens(length),
-            requests=min(full.max_running or 1, max(0, blocks - 1) // grouping.request_blocks(length, full)),
-        )
-        for length in lengths(context)
-    )
+    found = []
+    for length in lengths(context):
+        requests = min(full.max_running or 1, max(0, blocks - 1) // grouping.request_blocks(length, full))
+        found.append(Room(length=Tokens(length), requests=requests, in_all=requests * full.parallel.data))
+    return tuple(found)
 
 
 def notes(worst: Rank, model: Model, rules: Rules) -> tuple[str, ...]:

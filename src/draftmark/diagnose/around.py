@@ -1,0 +1,160 @@
+"""Rules for causes around the engine: its command line, its ports, its installation, the model folder and the disk."""
+
+import difflib
+from typing import Final
+
+from draftmark.diagnose.case import Case
+from draftmark.diagnose.plain import free, told_by
+from draftmark.diagnose.signs import Sign
+from draftmark.engines import sglang_flags, vllm_flags
+from draftmark.finding import Change, Confidence, Finding, Remedy
+
+
+def bad_arguments(case: Case) -> Finding | None:
+    """The engine's command line was not understood."""
+    signs = case.signs("bad arguments")
+    if not signs:
+        return None
+    sign = signs[0]
+    values = sign.values
+    if "unknown" in values:
+        words = values["unknown"].split()
+        names = [word for word in words if word.startswith("-")] or words
+        claim = f"the engine does not know {', '.join(names)}"
+        remedies = [_other_spelling(case, name) for name in names[:3]]
+    elif "required" in values:
+        claim = f"the engine must be given {values['required']}"
+        remedies = [free(Change(flag=values["required"], direction="set"), "it has no default")]
+    else:
+        name = _long(values.get("argument") or values.get("ambiguous", ""))
+        why = values.get("why") or "it may mean several flags"
+        claim = f"the engine cannot use what was given as {name}: {why}"
+        remedies = [free(Change(flag=name, direction="set"), why)]
+    return told_by(case, "bad arguments", "bad-arguments", claim, *remedies)
+
+
+def _long(names: str) -> str:
+    """`--tp-size/--tp` by its first name."""
+    return names.split("/")[0]
+
+
+def _other_spelling(case: Case, name: str) -> Remedy:
+    """The flag that was meant, where one is spelt nearly alike; else it has to go."""
+    flag = name.partition("=")[0]
+    near = difflib.get_close_matches(flag, _known_flags(case), n=1, cutoff=0.8)
+    if near and near[0] != flag:
+        return free(Change(flag=near[0], direction="set"), f"spelt nearly like {flag}")
+    why = "this version of the engine does not have it, or it goes before `--`: leave it out"
+    return free(Change(flag=flag, direction="cannot help"), why)
+
+
+def _known_flags(case: Case) -> tuple[str, ...]:
+    tables = {
+        "sglang": (sglang_flags.TABLE, (*sglang_flags.KEPT, *sglang_flags.HARMLESS)),
+        "vllm": (vllm_flags.TABLE, (*vllm_flags.KEPT, *vllm_flags.HARMLESS)),
+    }
+    engines = [case.engine] if case.engine in tables else list(tables)
+    return tuple(
+        name
+        for engine in engines
+        for name in (*(one for flag in tables[engine][0] for one in flag.names), *tables[engine][1])
+    )
+
+
+_MEANT: Final = {
+    "nccl_port": "--nccl-port",
+    "dist_init_port": "--dist-init-addr",
+    "port_base": "--dist-init-addr",
+    "detokenizer_port": "--dist-init-addr",
+    "rpc_port": "--dist-init-addr",
+    "metrics_port": "--dist-init-addr",
+    "metrics_ipc_port": "--dist-init-addr",
+    "scheduler_input_port": "--dist-init-addr",
+    "load_collector_port": "--dist-init-addr",
+}
+"""SGLang's names for its ports: all but NCCL's are counted on from that of --dist-init-addr."""
+
+
+def port_taken(case: Case) -> Finding | None:
+    """Somebody else has a port that the engine needs; which one decides which flag moves it."""
+    if case.failure is not None:
+        return None
+    for name in ("rendezvous port", "engine's port", "HTTP port", "address in use"):
+        if signs := case.signs(name):
+            return _taken(case, name, next((sign for sign in signs if "port" in sign.values), signs[0]))
+    return None
+
+
+def _taken(case: Case, name: str, sign: Sign) -> Finding | None:
+    port = sign.values.get("port")
+    number = f" {port}" if port else ""
+    if name in {"HTTP port", "address in use"}:
+        known = port or case.settings.word("--port")
+        change = Change(flag="--port", direction="set", value=f"another one than {known}" if known else None)
+        claim = f"the port{f' {known}' if known else ''} at which the server is to answer is taken"
+        confidence: Confidence = "certain" if name == "HTTP port" or known else "likely"
+        why = "another server, or one that has not ended yet, listens there"
+        return told_by(case, name, "address-in-use", claim, free(change, why), confidence=confidence)
+    flag = _MEANT.get(sign.values.get("which", "")) or _rendezvous(case, port)
+    change = Change(flag=flag, direction="set", value=f"another port than {port}" if port else None)
+    what = "the processes of the engine meet" if name == "rendezvous port" else "the processes of the engine talk"
+    claim = f"the port{number} by which {what} is taken; it is not the one of the HTTP server"
+    why = "another engine, or one that has not ended yet, uses it"
+    return told_by(case, name, "address-in-use", claim, free(change, why))
+
+
+def _rendezvous(case: Case, port: str | None) -> str:
+    """What sets a port of a rendezvous: the flag or variable that has this number, else what the engine has for it."""
+    flags = ("--nccl-port", "--master-port", "--data-parallel-rpc-port")
+    by_flag = [flag for flag in flags if port is not None and case.settings.word(flag) == port]
+    if port is not None and (case.settings.word("--dist-init-addr") or "").endswith(f":{port}"):
+        by_flag.append("--dist-init-addr")
+    variables = ("MASTER_PORT", "VLLM_DP_MASTER_PORT", "VLLM_PORT")
+    by_variable = [name for name in variables if port is not None and case.settings.variables.get(name) == port]
+    if by_flag or by_variable:
+        return (by_flag or by_variable)[0]
+    return {"sglang": "--dist-init-addr", "vllm": "--master-port"}.get(case.engine or "", "MASTER_PORT")
+
+
+def no_such_model(case: Case) -> Finding | None:
+    """The model's folder or name is wrong."""
+    signs = case.signs("no such model")
+    names = ("model", "repo", "folder", "url")
+    named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
+    model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")
+    flag = "--model-path" if case.engine == "sglang" else "--model"
+    why = (
+        "a folder with config.json as the engine's process sees it (in a container: mounted), or OWNER/MODEL on the hub"
+    )
+    claim = f"{model} is neither a folder of a checkpoint nor a model on the hub that can be read"
+    return told_by(case, "no such model", "no-such-model", claim, free(Change(flag=flag, direction="set"), why))
+
+
+def not_installed(case: Case) -> Finding | None:
+    """The Python that was started has no such engine."""
+    claim = "the engine is not in the Python that was started"
+    remedy = free(Change(flag="--python", direction="set"), "name the one that has it, or install it there")
+    return told_by(case, "not installed", "not-installed", claim, remedy)
+
+
+def illegal_instruction(case: Case) -> Finding | None:
+    """The CPU does not have an instruction that was used."""
+    claim = (
+        "the build uses instructions that this CPU lacks, or a kernel was called with sizes that it does not support"
+    )
+    remedy = free(Change(flag="another build of the engine", direction="set"), "one for this CPU")
+    return told_by(case, "illegal instruction", "illegal-instruction", claim, remedy)
+
+
+def wrong_build(case: Case) -> Finding | None:
+    """The build has no code for this kind of GPU."""
+    remedy = free(Change(flag="another build of the engine", direction="set"), "one for this kind of GPU")
+    return told_by(case, "no kernel image", "wrong-build", "the build has no code for this GPU", remedy)
+
+
+def disk_full(case: Case) -> Finding | None:
+    """A file could not be written."""
+    if case.signs("shared memory"):
+        return None
+    remedy = free(Change(flag="disk space", direction="raise"), "caches of models and kernels, and logs, go to disk")
+    return told_by(case, "disk full", "disk-full", "a disk is full", remedy)

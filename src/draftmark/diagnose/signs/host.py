@@ -1,0 +1,46 @@
+"""Signs that the host's memory ran out, which is not the GPU's."""
+
+from typing import Final
+
+from draftmark.diagnose.signs.pattern import N, Pattern
+
+_COMPILERS: Final = r"cicc|ptxas|nvcc|cudafe\+\+|cc1plus|cc1|clang(?:\+\+)?|g\+\+|c\+\+|ninja"
+
+PATTERNS: Final[tuple[Pattern, ...]] = (
+    (
+        "host memory short",
+        ("Not enough host memory",),
+        rf"Not enough host memory.*?Requesting (?P<wanted>{N}) GB but only have (?P<free>{N}) GB free",
+    ),
+    (
+        "oom killer",
+        ("Kill",),
+        (
+            r"(?:Memory cgroup out of memory|Out of memory): Kill(?:ed)? process (?:\d+ )?\((?P<program>[^)]+)\)"
+            r"(?:.*anon-rss:(?P<kib>\d+)kB)?"
+        ),
+    ),
+    ("oom killer", ("oom-kill",), r"invoked oom-killer|oom-kill:constraint="),
+    (
+        "compiler killed",
+        ("Killed", "due to signal 9"),
+        (
+            rf"'(?P<program>{_COMPILERS})' died due to signal 9|Killed signal terminated program (?P<terminated>\S+)"
+            rf"|\b\d+ Killed\s.*?(?:^|[\s/\"])(?P<named>{_COMPILERS})\b"
+        ),
+    ),
+    (
+        "Ray's memory monitor",
+        ("low on memory", "memory usage threshold"),
+        (
+            r"killed due to the node running low on memory"
+            rf"|was (?P<used>{N})GB / (?P<total>{N})GB \({N}\), which exceeds the memory usage threshold of "
+            rf"(?P<threshold>{N}\d*)"
+        ),
+    ),
+    (  # a registration that fails and is done without (vLLM's offloading) is no trouble
+        "pinning",
+        ("cudaHost",),
+        r"cudaHost(?:Register|Alloc)(?!.*(?:will still work|=712))\b.*(?:failed|out of memory)",
+    ),
+)

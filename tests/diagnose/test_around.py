@@ -1,0 +1,159 @@
+"""Causes around an engine: which port it is that is taken, and which flag moves it; command lines; model folders."""
+
+import pytest
+
+from tests.diagnose.logs import AFTER_WEIGHTS, OUT_OF_MEMORY, SCENARIO, VLLM, codes, moves, of
+
+TORCH = (  # PyTorch 2.13, and up to 2.4
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: {port}, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
+    ),
+    (
+        "RuntimeError: The server socket has failed to listen on any local network address. The server socket has "
+        "failed to bind to [::]:{port} (errno: 98 - Address already in use). The server socket has failed to bind to "
+        "0.0.0.0:{port} (errno: 98 - Address already in use).\n"
+    ),
+)
+NCCL = (
+    "host:42:42 [0] misc/socket.cc:52 NCCL WARN socketBind: bind to 10.0.0.1<{port}> failed : Address already in use\n"
+)
+SGLANG = SCENARIO[: SCENARIO.index("[2026-05-30 14:00:10 TP3]")]
+
+
+def sglang(arguments: str) -> str:
+    return SGLANG.replace("page_size=64", f"page_size=64, {arguments}")
+
+
+@pytest.mark.parametrize("message", [*TORCH, NCCL])
+@pytest.mark.parametrize(
+    ("before", "flag"),
+    [
+        (sglang("port=30000, dist_init_addr='10.0.0.1:29500', nccl_port=None"), "--dist-init-addr"),
+        (sglang("port=30000, dist_init_addr=None, nccl_port=29500"), "--nccl-port"),
+        (sglang("port=30000, dist_init_addr='10.0.0.1:20000', nccl_port=29500"), "--nccl-port"),
+        (SGLANG, "--dist-init-addr"),
+        (VLLM, "--master-port"),
+        (VLLM.replace("'model': 'm'", "'model': 'm', 'master_port': 29500"), "--master-port"),
+        ("MASTER_PORT=29500\n" + VLLM, "MASTER_PORT"),
+        ("VLLM_PORT=29500\n" + VLLM, "VLLM_PORT"),
+        ("", "MASTER_PORT"),
+    ],
+)
+def test_the_port_of_a_rendezvous_is_not_the_http_port(before: str, flag: str, message: str) -> None:
+    (finding,) = of(before + message.format(port=29500)).findings
+    assert (finding.code, finding.confidence) == ("address-in-use", "certain")
+    assert moves(finding) == {flag: ("set", "another port than 29500")}
+    assert "29500" in finding.claim
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        (
+            "ERROR:  [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): address already in use",
+            "30000",
+        ),
+        (
+            "[Errno 98] error while attempting to bind on address ('::', 8000, 0, 0): [errno 98] address in use",
+            "8000",
+        ),
+        ("OSError: [Errno 98] Address already in use", None),
+    ],
+)
+def test_the_http_port_keeps_its_flag(line: str, number: str | None) -> None:
+    (finding,) = of(f"{VLLM}{line}\n").findings
+    assert finding.code == "address-in-use"
+    assert moves(finding) == {"--port": ("set", f"another one than {number}" if number else None)}
+    assert finding.confidence == ("certain" if number else "likely")
+    known = VLLM.replace("'model': 'm'", "'model': 'm', 'port': 8123")
+    assert moves(of(f"{known}OSError: [Errno 98] Address already in use\n").findings[0])["--port"][1] == (
+        "another one than 8123"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [("dist_init_port", "--dist-init-addr"), ("port_base", "--dist-init-addr"), ("nccl_port", "--nccl-port"),
+     ("scheduler_input_port", "--dist-init-addr")],
+)  # fmt: skip
+def test_sglang_names_its_ports_itself(name: str, flag: str) -> None:
+    line = f"ValueError: {name} at 25000 is not available in 30 seconds. {name} is used by a process already.\n"
+    assert moves(of(SGLANG + line).findings[0]) == {flag: ("set", "another port than 25000")}
+
+
+def test_a_port_of_zmq_is_named_with_its_number() -> None:
+    line = "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:25001')\n"
+    assert moves(of(SGLANG + line).findings[0]) == {"--dist-init-addr": ("set", "another port than 25001")}
+    rpc = VLLM.replace("'model': 'm'", "'model': 'm', 'data_parallel_rpc_port': 25001")
+    assert list(moves(of(rpc + line).findings[0])) == ["--data-parallel-rpc-port"]
+
+
+def test_a_port_that_is_tried_again_is_no_trouble() -> None:
+    line = "WARNING 07-02 10:00:00 [parallel.py:746] Address already in use. Retrying with a new port.\n"
+    assert of(VLLM + line).findings == ()
+
+
+def test_a_port_after_an_out_of_memory_is_not_the_cause() -> None:
+    assert "address-in-use" not in codes(of(AFTER_WEIGHTS + OUT_OF_MEMORY + TORCH[0].format(port=29500)))
+
+
+@pytest.mark.parametrize(
+    ("line", "claim", "expected"),
+    [
+        ("vllm serve: error: unrecognized arguments: --max-num-seq 8", "--max-num-seq",
+         {"--max-num-seqs": ("set", None)}),
+        ("sglang serve: error: unrecognized arguments: --mem-fraction-statics=0.9 --quite-new", "--quite-new",
+         {"--mem-fraction-static": ("set", None), "--quite-new": ("cannot help", None)}),
+        ("launch_server.py: error: argument --kv-cache-dtype: invalid choice: 'fp7' (choose from 'auto', 'fp8_e5m2')",
+         "invalid choice: 'fp7'", {"--kv-cache-dtype": ("set", None)}),
+        ("api_server.py: error: argument --tensor-parallel-size/-tp: expected one argument", "expected one argument",
+         {"--tensor-parallel-size": ("set", None)}),
+        ("api_server.py: error: argument --max-num-seqs: invalid int value: 'many'", "invalid int value: 'many'",
+         {"--max-num-seqs": ("set", None)}),
+        ("launch_server.py: error: the following arguments are required: --model-path/--model", "--model-path",
+         {"--model-path/--model": ("set", None)}),
+        ("api_server.py: error: ambiguous option: --max-num could match --max-num-seqs, --max-num-batched-tokens",
+         "--max-num", {"--max-num": ("set", None)}),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_was_not_understood(line: str, claim: str, expected: dict[str, object]) -> None:
+    (finding,) = of(f"usage: x [-h] [--model MODEL]\n{line}\n").findings
+    assert (finding.code, finding.severity, finding.confidence) == ("bad-arguments", "fatal", "certain")
+    assert claim in finding.claim
+    assert moves(finding) == expected
+
+
+def test_other_errors_of_programs_are_no_arguments() -> None:
+    assert codes(of("ld: error: unable to find library -lcuda\nclang: error: linker command failed\n")) == ["no-engine"]
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("OSError: kimi is not a local folder and is not a valid model identifier listed on 'https://hf.co'", "kimi"),
+        ("OSError: /models/kimi does not appear to have a file named config.json. Checkout 'h'", "/models/kimi"),
+        (("huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
+         "'/models/no'. Use `repo_type` argument if needed."), "/models/no"),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_not_there(line: str, model: str) -> None:
+    (finding,) = of(f"{VLLM}{line}\n").findings
+    assert (finding.code, finding.confidence) == ("no-such-model", "certain")
+    assert finding.claim.startswith(f"{model} is neither")
+
+
+def test_a_generation_config_that_is_not_there_is_no_trouble() -> None:
+    line = "[2026-05-30 14:00:00] Failed: /m does not appear to have a file named generation_config.json.\n"
+    assert of(line + SGLANG).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "it is empty"), ("\n\n \n", "it is empty"),
+                       ("total 8\ndrwxr-xr-x models\n", "nothing in it"),
+                       ('{"id": 1, "error": "no"}\n', "nothing in it")],
+)  # fmt: skip
+def test_a_file_that_is_no_engines_log_is_called_so(text: str, said: str) -> None:
+    (finding,) = of(text).findings
+    assert (finding.code, finding.severity) == ("no-engine", "note")
+    assert finding.claim.startswith(said)

@@ -246,3 +246,20 @@ def test_models_are_kept_apart_and_named(tmp_path: Path) -> None:
     run = vllm_run(server_info={"model_path": "/m", "served_model_name": "shown\x1b[0m"})
     (imported,) = read_results(written(tmp_path, run))
     assert imported.model == "shown\ufffd[0m"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "x", line 3\nTimeoutError: \x1b[31mslow\n',
+            "TimeoutError: \ufffd[31mslow",
+        ),
+        ("Service\nUnavailable", "Service Unavailable"),
+        (" \n ", ""),
+    ],
+)
+def test_of_a_traceback_the_last_line_is_told(tmp_path: Path, error: str, words: str) -> None:
+    run = vllm_run(errors=["", error], ttfts=[0.5, 0.0], itls=[[0.1, 0.1], []], output_lens=[3, 0])
+    (imported,) = read_results(written(tmp_path, run))
+    assert imported.points[0].invalid == (words or None)

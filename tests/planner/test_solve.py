@@ -408,3 +408,25 @@ def test_the_nearest_is_named_where_nothing_reaches_it() -> None:
     assert nearest.plan.worst_risk <= SAFE
     assert not nearest.reaches
     assert solved("Qwen/Qwen3-8B", "h200", target(30_000)).nearest is None
+
+
+def test_a_limit_of_the_pool_below_the_target_is_lifted() -> None:
+    """One request fits under it, four do not: more GPUs would not help."""
+    found = solved("Qwen/Qwen3-8B", "h200", target(30_000, concurrency=4), pool_tokens=Tokens(40_000))
+    assert flags(found) == {"--max-total-tokens": "(leave it out)"}
+    assert found.otherwise is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "context", "clash"),
+    [
+        ("Qwen/Qwen3-235B-A22B", 8, 2, False),  # 4 KV heads on 8 ranks, 16 queries a head
+        ("Qwen/Qwen3-235B-A22B", 8, 4, True),
+        ("Qwen/Qwen3-235B-A22B", 4, 2, True),
+        ("deepseek-ai/DeepSeek-V3", 8, 8, False),
+    ],
+)
+def test_context_ranks_share_copies_of_heads_only(name: str, ranks: int, context: int, clash: bool) -> None:
+    asked = Configuration(engine="vllm", model="m", parallel=Parallel(tensor=ranks, decode_context=context))
+    found = plan(zoo_model(name), asked, parse_machine(f"h200:{ranks}"))
+    assert any("decode context parallelism" in conflict for conflict in found.conflicts) is clash

@@ -88,9 +88,10 @@ def _windows(model: Model) -> bool:
 
 
 def _heads_for_every_rank(configuration: Configuration, model: Model, _: Device | None) -> bool:
-    heads = [layer.mixer.kv_heads for layer in model.layers if isinstance(layer.mixer, Gqa)]
-    parallel = configuration.parallel
-    return bool(heads) and parallel.decode_context > max(1, parallel.tensor // max(heads))
+    """Whether fewer ranks than the context ranks share a KV head, or share its queries unevenly."""
+    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Gqa)]
+    ranks, tensor = configuration.parallel.decode_context, configuration.parallel.tensor
+    return any(ranks > max(1, tensor // one.kv_heads) or one.heads // one.kv_heads % ranks for one in mixers)
 
 
 def _pages_without_trees(configuration: Configuration, model: Model, device: Device | None) -> bool:

@@ -19,6 +19,8 @@ from draftmark.planner.target import Target, in_one_pool
 from draftmark.units import Tokens
 
 SMALLEST_CHUNK: Final = 2048
+ROOM: Final = 1.1
+"""More than a target's own tokens, so that pages and a draft's reserve fit under a limit, too."""
 ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _FP8: Final = {"sglang": "fp8_e4m3", "vllm": "fp8"}
 
@@ -28,6 +30,7 @@ def cheap(model: Model, configuration: Configuration, target: Target) -> list[li
     if configuration.engine == "embedded":
         return []
     choices = [
+        uncapped(configuration, target),
         segments(configuration),
         windows(model, configuration, target),
         states(model, configuration, target),
@@ -219,6 +222,22 @@ def _shorter(flag: str, values: dict[str, int], weight: float) -> Step:
         cost=f"{values['draft_tokens']} drafted tokens a step: less speed-up where drafts are accepted",
         weight=weight,
     )
+
+
+def uncapped(configuration: Configuration, target: Target) -> list[Step]:
+    """Without the user's own limit of the pool, where it is less than the target takes."""
+    needed = in_one_pool(target, configuration.parallel.data) * target.length
+    if configuration.pool_tokens is None or configuration.pool_tokens > needed * ROOM:
+        return []
+    return [
+        Step(
+            name="pool limit",
+            changes=(Change(flag="--max-total-tokens", direction="set", value="(leave it out)"),),
+            set=(("pool_tokens", None),),
+            cost="",
+            weight=0.1,
+        )
+    ]
 
 
 def segments(configuration: Configuration) -> list[Step]:

@@ -430,3 +430,19 @@ def test_context_ranks_share_copies_of_heads_only(name: str, ranks: int, context
     asked = Configuration(engine="vllm", model="m", parallel=Parallel(tensor=ranks, decode_context=context))
     found = plan(zoo_model(name), asked, parse_machine(f"h200:{ranks}"))
     assert any("decode context parallelism" in conflict for conflict in found.conflicts) is clash
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "moved", "otherwise"),
+    [
+        (1, set(), None),
+        (2, {"--mem-fraction"}, None),
+        (8, None, "Nothing reaches it: the embedded engine runs on one device alone"),
+    ],
+)
+def test_the_embedded_engine_has_its_fraction_alone(
+    concurrency: int, moved: set[str] | None, otherwise: str | None
+) -> None:
+    found = solved("Qwen/Qwen3-8B", "rtx-4090:2", target(12_000, concurrency=concurrency), engine="embedded")
+    assert (set(flags(found)) if found.first is not None else None) == moved
+    assert otherwise is None or (found.otherwise or "").startswith(otherwise)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from draftmark.configuration import Configuration, Parallel
+from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.engines import sglang_flags, vllm_flags
 from draftmark.engines.flags import Flag
 from draftmark.errors import BadInput
@@ -21,7 +21,11 @@ DP_ATTENTION: Final = (
 )  # fmt: skip
 """Architectures without latent attention, whose layers SGLang 0.5.15.post1 runs through its LayerCommunicator, which
 DP attention needs (models/*.py); DeepSeek's latent attention has it everywhere."""
-_TABLES: Final[dict[str, tuple[Flag, ...]]] = {"sglang": sglang_flags.TABLE, "vllm": vllm_flags.TABLE}
+_TABLES: Final[dict[EngineName, tuple[Flag, ...]]] = {
+    "embedded": (),
+    "sglang": sglang_flags.TABLE,
+    "vllm": vllm_flags.TABLE,
+}
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,8 @@ def layouts(
     """The configuration's own layout, and others on the same GPUs that may hold more of the target."""
     own = configuration.parallel
     found = [Layout(name="own", parallel=own)]
+    if configuration.engine == "embedded":
+        return found
     others = (
         *pipelines(model, configuration, machine),
         *attention_groups(model, configuration, machine, concurrency),

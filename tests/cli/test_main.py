@@ -79,6 +79,14 @@ def test_version(tmp_path: Path) -> None:
         (["explain", "--bandwidth", "0"], "is not a bandwidth"),
         (["explain", "--bandwidth", "nan"], "is not a bandwidth"),
         (["report", "--bandwidth", "-1"], "is not a bandwidth"),
+        (["serve", "/no/such/model", "--engine", "vllm"], "no such model folder"),
+        (["serve", "/no/such/model", "--engine", "sglang"], "no such model folder"),
+        (["serve", str(Path(__file__).parents[1] / "data"), "--engine", "vllm"], "no config.json there"),
+        (["serve", "own/model", "--engine", "vllm", "--port", "99999"], "no TCP port 99999"),
+        (["serve", "own/model", "--engine", "sglang", "--python", "/no/python"], "/no/python: cannot be run"),
+        (["inspect", "http://127.0.0.1:99999"], "Port out of range 0-65535"),
+        (["inspect", "127.0.0.1:30000"], "is not an http or https URL"),
+        (["sweep", "--url", "http://127.0.0.1:99999", "--depths", "1k"], "Port out of range 0-65535"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -46,6 +46,7 @@ def test_a_trial_is_kept_step_by_step(configuration: Configuration, tmp_path: Pa
             assert during.handle.pid == server.process.pid
             assert during.log == server.log_path
             assert during.environment.engine_version == "1"
+            assert store.run().environment.engine_version == "1", "the list of runs shows it"
             assert during.ended is None
         after = only(store)
         assert isinstance(after.outcome, Stopped)

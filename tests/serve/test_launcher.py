@@ -6,12 +6,13 @@
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Command
 from draftmark.errors import BadInput, EngineFailed
-from draftmark.serve import Launcher, Place, parse_launcher, records, serve
+from draftmark.serve import Launcher, Place, StartFailed, parse_launcher, records, serve
 from draftmark.serve.process import EngineProcess
 from tests.serve.toy_adapter import ToyAdapter
 
@@ -125,7 +126,22 @@ def test_a_prefix_that_fails_says_what_it_said(configuration: Configuration) -> 
         )
 
 
+@pytest.mark.parametrize("words", [("false",), ("sh", "-c", "exit 7"), ("sh", "-c", "echo; exit 7")])
+def test_a_prefix_that_ends_without_a_word_is_named_as_the_one_to_look_at(
+    configuration: Configuration, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(StartFailed, match=r"\(exit code \d\): it wrote nothing, .*; see that --launcher and --python"):
+        serve(configuration, adapter=ToyAdapter(), place=Place(launcher=Launcher(words=words)))
+
+
 def test_a_prefix_that_is_no_program(configuration: Configuration) -> None:
     with pytest.raises(BadInput, match="no-such-launcher"):
         serve(configuration, adapter=ToyAdapter(), place=Place(launcher=Launcher(words=("no-such-launcher",))))
     assert records.running() == ()
+
+
+def test_behind_a_launcher_the_log_tells_the_version(configuration: Configuration) -> None:
+    failing = msgspec.structs.replace(configuration, flags=("--behaviour", "oom"))
+    with pytest.raises(StartFailed) as failed:
+        serve(failing, adapter=ToyAdapter(), place=Place(launcher=parse_launcher("env")))
+    assert failed.value.trial.environment.engine_version == "7"

@@ -26,9 +26,11 @@ class ToyReader:
 
     def feed(self, line: str, number: int) -> tuple[Observation, ...]:
         self.phase = PHASES.get(line, self.phase)
+        source = Source(place=self.place, line=number, text=line)
+        if line.startswith("version "):
+            return (Observation(quantity="version", value=line.split()[-1], unit="text", source=source),)
         if not line.startswith("pool tokens "):
             return ()
-        source = Source(place=self.place, line=number, text=line)
         return (Observation(quantity="pool_tokens", value=int(line.split()[-1]), unit="tokens", source=source),)
 
 

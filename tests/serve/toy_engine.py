@@ -60,6 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.behaviour.startswith("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say("version 7")
     say("phase weights")
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     sys.stdout.write("loading:  50%|#####     | 1/2\r")

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -250,3 +251,16 @@ def test_no_run_is_said(tmp_path: Path) -> None:
             store.run()
         with pytest.raises(BadInput, match="no run 7"):
             store.run(7)
+
+
+@pytest.mark.parametrize(("before", "learnt"), [(None, "0.5.23"), ("0.5.15", "0.5.15")])
+def test_a_run_learns_the_engines_version_from_its_trial(tmp_path: Path, before: str | None, learnt: str) -> None:
+    with Store(tmp_path / "d.db") as store:
+        other, run = (store.begin_run("serve", [], msgspec.structs.replace(HERE, engine_version=before)) for _ in "12")
+        trial = store.begin_trial(run, Configuration(engine="sglang", model="m"), Environment(draftmark="0.1.0"))
+        store.set_environment(trial, Environment(draftmark="0.1.0", engine="sglang"))
+        assert store.run(run).environment.engine_version == before, "unknown teaches nothing"
+        store.set_environment(trial, HERE)
+        assert store.run(run).environment.engine_version == learnt
+        assert store.run(other).environment.engine_version == before
+        assert store.run(run).environment.flags == HERE.flags

@@ -48,17 +48,19 @@ class Wanted:
 
 
 def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
-    """Start, keep, show and hold one engine."""
+    """Start, keep, show and hold one engine. What makes a start impossible is said before anything is predicted."""
     from draftmark import serve as supervise
+    from draftmark.engines import known
 
     configuration = wanted.configuration
+    settled = supervise.settle(configuration, known.adapter(configuration.engine).requirement, wanted.place)
     expected = _predict(configuration, wanted.gpu, screen, here=wanted.place.launcher.kind == "local")
     prediction = supervise.Prediction()
     if expected is not None:
         plan, _ = expected
         prediction = supervise.Prediction(ledgers=plan.ledgers, pool=plan.pool)
     with (
-        _run(store, wanted, expected) as run,
+        _run(store, wanted, expected, settled.version) as run,
         _other_hosts(wanted) as (adapter, others),
         supervise.Kept(store, run, configuration, prediction) as kept,
     ):
@@ -67,7 +69,7 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
                 lambda progress: supervise.serve(
                     configuration,
                     adapter=adapter,
-                    place=wanted.place,
+                    place=settled,
                     patience=_patience(wanted.timeout),
                     prediction=prediction,
                     progress=progress,
@@ -131,10 +133,10 @@ def farewell(screen: Screen) -> "Iterator[None]":
 
 
 @contextmanager
-def _run(store: "Store", wanted: Wanted, expected: "tuple[Plan, Model] | None") -> "Iterator[int]":
+def _run(store: "Store", wanted: Wanted, expected: "tuple[Plan, Model] | None", version: str | None) -> "Iterator[int]":
     """A run in the store, closed as it ended, and left open while an engine that was left running lives.
 
-    The model and device of its prediction are kept for later ones.
+    The model and device of its prediction are kept for later ones, and the engine's version where it is known already.
     """
     from draftmark import __version__
     from draftmark.errors import DraftmarkError
@@ -146,7 +148,7 @@ def _run(store: "Store", wanted: Wanted, expected: "tuple[Plan, Model] | None") 
     environment = Environment(
         draftmark=__version__,
         engine=engine,
-        engine_version=__version__ if engine == "embedded" else None,
+        engine_version=__version__ if engine == "embedded" else version,
         model=wanted.configuration.model,
         device=plan.device.name if plan is not None else None,
     )

@@ -21,11 +21,11 @@ def unknown(case: Case) -> Finding:
 def no_engine(case: Case) -> Finding:
     """The file holds nothing that an engine would have written."""
     start = case.start
-    what = "nothing in it is of an engine that is known" if start.tail else "it is empty: whatever ran wrote nothing"
+    where = "nothing in it is of an engine that is known; name the file of the engine's standard output and error"
     return Finding(
         code="no-engine",
         severity="note",
         confidence="possible",
-        claim=f"{what}; name the file to which the engine's standard output and error went",
+        claim=where if start.tail else "it is empty: whatever ran wrote nothing, or wrote elsewhere",
         evidence=tuple(start.last)[-2:],
     )

@@ -7,7 +7,7 @@ from draftmark.serve.hosts import OnFirstHost, Others, launcher_for, spread
 from draftmark.serve.kept import Kept
 from draftmark.serve.launcher import Launcher
 from draftmark.serve.launcher import parse as parse_launcher
-from draftmark.serve.place import Place
+from draftmark.serve.place import Place, settle
 from draftmark.serve.server import Prediction, Server
 from draftmark.serve.signals import HungUp, interruptible
 from draftmark.serve.start import PATIENCE, StartFailed, StartRefused, serve
@@ -36,6 +36,7 @@ __all__ = [
     "launcher_for",
     "parse_launcher",
     "serve",
+    "settle",
     "spread",
     "stop",
 ]

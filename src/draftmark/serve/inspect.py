@@ -6,7 +6,7 @@ import httpx
 import msgspec
 
 from draftmark.configuration import EngineName
-from draftmark.engines import known
+from draftmark.engines import address, known
 from draftmark.engines.lines import LineCutter
 from draftmark.engines.probe import probe
 from draftmark.errors import BadInput
@@ -39,11 +39,14 @@ def inspect(url: str, log: str | None = None) -> Inspection:
         BadInput: nothing answers, or what answers is no such server, or the log cannot be read.
     """
     url = url.rstrip("/")
+    try:
+        host = address.split(url).hostname
+    except ValueError as problem:
+        raise BadInput(str(problem), place=url, remedy="write it as in http://127.0.0.1:30000") from problem
     state = _state(url)
     record = records.find(url)
     if log is None and record is not None:
         log = record.log
-    host = httpx.URL(url).host
     gpus = gpus_now() if host in _LOCAL else ()
     name = _known(state.engine)
     if name is None:
@@ -59,7 +62,7 @@ def _state(url: str) -> ServerState:
     try:
         with httpx.Client(timeout=10.0) as client:
             state = probe(client, url)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except httpx.HTTPError as error:
         raise BadInput(f"no server answers ({error})", place=url, remedy="check the address and the port") from error
     if state is None:
         raise BadInput("what answers there is no inference server", place=url, remedy="give the URL without a path")

@@ -204,6 +204,11 @@ class Server:
             self._watch.note(f"the disk is full: {self.log_path} lacks what the engine says from here on")
         self._disk_full = full
 
+    def _stated(self, quantity: str) -> str | None:
+        """The last word of this kind in its log."""
+        seen = (str(one.value) for one in reversed(self._watch.observations) if one.quantity == quantity)
+        return next(seen, None)
+
     def trial(self, outcome: Outcome) -> Trial:
         """This start as it is kept: `outcome` is how it ended, or `Ready`."""
         state = self.state
@@ -213,7 +218,7 @@ class Server:
             environment=Environment(
                 draftmark=__version__,
                 engine=configuration.engine,
-                engine_version=(state.version if state else None) or self._version,
+                engine_version=(state.version if state else None) or self._version or self._stated("version"),
                 model=configuration.model,
                 device=state.device if state else None,
                 device_count=configuration.parallel.gpus,

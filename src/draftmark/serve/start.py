@@ -42,6 +42,7 @@ _ENVIRONMENT: Final = (("PYTHONFAULTHANDLER", "1"), ("PYTHONUNBUFFERED", "1"))
 """A crash leaves its stack in the log, and lines reach the log when they are printed."""
 _PREFIX: Final = re.compile(r"^.*?\bdraftmark\.embedded: (?:error: )?")
 """What the embedded engine's log and its command line put before a message."""
+_SILENT: Final = "see that --launcher and --python run what stands behind them"
 _POLL: Final = 0.1
 _LOG_BEHIND: Final = 2.0
 """Seconds by which the log of a server that answers may be behind."""
@@ -55,7 +56,9 @@ class StartFailed(EngineFailed):
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         log = trial.log or ""
-        super().__init__(_cause(trial.outcome), place=log, remedy=f"`draftmark diagnose {log}` says what to change")
+        silent = isinstance(trial.outcome, Crashed) and not trial.outcome.message
+        remedy = f"`draftmark diagnose {log}` says what to change"
+        super().__init__(_cause(trial.outcome), place=log, remedy=_SILENT if silent else remedy)
 
 
 class StartRefused(BadInput):
@@ -69,7 +72,7 @@ class StartRefused(BadInput):
 def serve(
     configuration: Configuration,
     *,
-    place: Place | None = None,
+    place: Place | Settled | None = None,
     adapter: Adapter | None = None,
     patience: Mapping[Phase, float] = PATIENCE,
     prediction: Prediction | None = None,
@@ -83,7 +86,7 @@ def serve(
 
     Args:
         configuration: what to run.
-        place: Python, launcher, address and folder for the log.
+        place: Python, launcher, address and folder for the log; settled here where it is not.
         adapter: the engine's adapter, where it is not the known one of that name.
         patience: seconds that it may stay in each phase.
         prediction: what is expected; kept with the trial.
@@ -96,7 +99,7 @@ def serve(
         StartFailed: it did not become ready; its trial says why.
     """
     adapter = adapter or known.adapter(configuration.engine)
-    settled = settle(configuration, adapter.requirement, place or Place())
+    settled = place if isinstance(place, Settled) else settle(configuration, adapter.requirement, place or Place())
     for text in (preflight.version_note(adapter.name, settled.version, adapter.tested), *preflight.taken_notes()):
         if text is not None:
             progress(Note(text=text))
@@ -215,5 +218,6 @@ def _cause(outcome: Outcome) -> str:
         return f"no progress in phase {outcome.phase} for {outcome.after:.0f} s"
     if isinstance(outcome, Crashed):
         how = outcome.signal or f"exit code {outcome.exit_code}"
-        return f"the engine ended in phase {outcome.phase} ({how}): {outcome.message}"
+        said = outcome.message or "it wrote nothing, so it may never have begun"
+        return f"the engine ended in phase {outcome.phase} ({how}): {said}"
     return "the engine was stopped"

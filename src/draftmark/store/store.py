@@ -107,8 +107,12 @@ class Store:
         self._update("trial", trial, handle=to_json(handle), **({"log": log} if log is not None else {}))
 
     def set_environment(self, trial: int, environment: Environment) -> None:
-        """Keep what the engine itself said of its version and device."""
+        """Keep what the engine itself said of its version and device; a run that did not know the version learns it."""
         self._update("trial", trial, environment=to_json(environment))
+        run = run_of(self._select("select run.* from run join trial on run.id = run where trial.id = ?", trial)[0])
+        if run.environment.engine_version is None and environment.engine_version is not None:
+            learnt = msgspec.structs.replace(run.environment, engine_version=environment.engine_version)
+            self._update("run", run.id, environment=to_json(learnt))
 
     def set_prediction(self, trial: int, ledgers: Sequence[Ledger], pool: Pool | None) -> None:
         """Keep what was predicted, before the measurement."""

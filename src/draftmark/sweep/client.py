@@ -9,11 +9,11 @@ import ssl
 import time
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 import httptools
 import msgspec
 
+from draftmark.engines import address
 from draftmark.sweep.exchange import LONGEST_LINE, Bounds, Exchange
 
 CONNECT_SECONDS: Final = 10.0
@@ -40,15 +40,11 @@ def target_of(url: str, *, api_key: str | None = None, insecure: bool = False) -
     Raises:
         ValueError: it is no such URL.
     """
-    parts = urlsplit(url)
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"{url!r} has characters that a URL must write as %xx, or a host as xn--")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{url!r} is not an http or https URL")
+    parts = address.split(url)
     tls = parts.scheme == "https"
     headers = (("Authorization", f"Bearer {api_key}"),) if api_key else ()
     return Target(
-        host=parts.hostname,
+        host=parts.hostname or "",
         port=parts.port or (443 if tls else 80),
         tls=tls,
         path=parts.path.rstrip("/"),

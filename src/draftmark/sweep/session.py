@@ -51,10 +51,11 @@ class Session:
         Raises:
             BadInput: the run was measured on something else.
         """
-        here = environment(started.state, one_line(started.dialect.model))
+        engine = self._engine_at(started.state.url)
+        here = environment(started.state, one_line(started.dialect.model), engine)
         if self.run is None:
             self.run = self.store.begin_run("sweep", self.arguments, here)
-            self._describe(started.state.url)
+            self._describe(engine)
         else:
             before = self.store.run(self.run).environment
             if before != here:
@@ -66,9 +67,13 @@ class Session:
         self._open = True
         self._keeper = Keeper(self.store, self.run, trial=self.trial)
 
-    def _describe(self, url: str) -> None:
+    def _engine_at(self, url: str) -> TrialRecord | None:
+        """How the server was started, where this store knows."""
+        return self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
+
+    def _describe(self, engine: TrialRecord | None) -> None:
         """Keep what explains the run, where this store knows how the server was started."""
-        self.engine = engine = self.store.trial_at(url.replace("//localhost:", "//127.0.0.1:"), time.time())
+        self.engine = engine
         if self.run is None or engine is None:
             return
         self.trial = engine.id
@@ -127,12 +132,13 @@ def run_sweep(
         session.end(status)
 
 
-def environment(state: ServerState, model: str) -> Environment:
-    """What must match before runs are compared, as far as the server says."""
+def environment(state: ServerState, model: str, engine: TrialRecord | None = None) -> Environment:
+    """What must match before runs are compared, as far as the server or its start (`engine`) says."""
+    stated = engine.environment.engine_version if engine is not None else None
     return Environment(
         draftmark=__version__,
         engine=state.engine,
-        engine_version=state.version,
+        engine_version=state.version or stated,
         model=model,
         device=state.device,
     )

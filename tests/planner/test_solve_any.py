@@ -74,9 +74,11 @@ def test_what_is_proposed_holds(
         assert again.reach.requests * again.pools >= concurrency
 
 
-@pytest.mark.parametrize("speculative", [None, Speculative(algorithm="EAGLE", steps=3, top_k=1, draft_tokens=4)])
+@pytest.mark.parametrize("speculative", [None, Speculative(algorithm="EAGLE", draft_model="draft")])
 def test_a_stage_without_any_cache_leaves_the_pool_to_the_others(speculative: Speculative | None) -> None:
     """Eight stages of a hybrid: some hold recurrent and expert layers only, and nothing a token."""
     asked = Configuration(engine="sglang", model="m", parallel=Parallel(pipeline=8), speculative=speculative)
-    found = plan(zoo_model("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"), asked, parse_machine("h100:8"))
+    model = zoo_model("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    draft = zoo_model("Qwen/Qwen3-0.6B") if speculative is not None else None
+    found = plan(model, asked, parse_machine("h100:8"), draft=draft)
     assert 0 < found.pool.tokens < 2**35

@@ -125,7 +125,7 @@ def test_no_proposal_breaks_a_rule() -> None:
             KIMI, "rtx-pro-6000:8", target(200_000), parallel=Parallel(tensor=8), speculative=DRAFT, version=version
         )
         for one in found.candidates:
-            assert broken(one.asked, zoo_model(KIMI), NEWEST) == ()
+            assert broken(one.asked, zoo_model(KIMI)) == ()
 
 
 def test_rules_name_known_conditions_and_a_source() -> None:
@@ -154,7 +154,7 @@ def test_rules_name_known_conditions_and_a_source() -> None:
 )
 def test_known_conflicts_are_found(changes: dict[str, object], pair: str) -> None:
     asked = Configuration(engine="sglang", model="m", version="0.5.15.post1", **changes)  # type: ignore[arg-type]
-    assert pair in {rule.two for rule in broken(asked, zoo_model(KIMI), NEWEST)}
+    assert pair in {rule.two for rule in broken(asked, zoo_model(KIMI))}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_cheap_knobs_come_before_dear_ones() -> None:
     assert found.first.asked.parallel == Parallel(tensor=8)
     assert found.first.asked.kv_dtype is None
     assert flags(found).keys() <= {
-        "--mem-fraction-static", "--max-running-requests", "--cuda-graph-max-bs", "--chunked-prefill-size",
+        "--mem-fraction-static", "--max-running-requests", "--cuda-graph-max-bs-decode", "--chunked-prefill-size",
         "--context-length", "PYTORCH_CUDA_ALLOC_CONF",
     }  # fmt: skip
     assert any(one.asked.parallel.decode_context > 1 for one in found.shown), "dear ones stay in sight"
@@ -449,3 +449,20 @@ def test_the_embedded_engine_has_its_fraction_alone(
     found = solved("Qwen/Qwen3-8B", "rtx-4090:2", target(12_000, concurrency=concurrency), engine="embedded")
     assert (set(flags(found)) if found.first is not None else None) == moved
     assert otherwise is None or (found.otherwise or "").startswith(otherwise)
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"), [("0.5.15.post1", "--cuda-graph-max-bs-decode"), ("0.5.9", "--cuda-graph-max-bs")]
+)
+def test_changes_are_spelled_as_the_version_does(version: str, flag: str) -> None:
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct",
+        "h200:8",
+        target(100_000),
+        version=version,
+        parallel=Parallel(tensor=8),
+        fixed=("tensor",),
+    )
+    spelled = {change.flag for one in found.candidates for change in one.changes}
+    assert flag in spelled
+    assert not any("--cuda-graph-max-bs" in name and name != flag for name in spelled)

@@ -12,7 +12,6 @@ from draftmark.hardware import Device
 from draftmark.model import Model
 from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, broken, expandable
 from draftmark.planner.layouts import whole_caches
-from draftmark.planner.newest import newest
 from draftmark.planner.sglang.shares import states, windows
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
@@ -258,7 +257,7 @@ def segments(configuration: Configuration) -> list[Step]:
 
 def mended_segments(configuration: Configuration, model: Model, device: Device) -> list[Step]:
     """What lets a command start whose expandable segments its all-reduce does not take: one of the two has to go."""
-    clashes = broken(configuration, model, newest(configuration.engine), device)
+    clashes = broken(configuration, model, device)
     if not any((rule.one, rule.two) == ("expandable segments", "custom all-reduce") for rule in clashes):
         return []
     flag = "--disable-custom-all-reduce"

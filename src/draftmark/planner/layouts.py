@@ -7,7 +7,8 @@ import msgspec
 
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.engines import sglang_flags, vllm_flags
-from draftmark.engines.flags import Flag
+from draftmark.engines.flags import Flag, spelled
+from draftmark.engines.offered import options
 from draftmark.errors import BadInput
 from draftmark.finding import Change
 from draftmark.hardware import Machine
@@ -181,6 +182,14 @@ def divisors(count: int) -> tuple[int, ...]:
 def spread_weight(groups: int, concurrency: int) -> float:
     """What it weighs to spread requests over groups: little where each has several, much where most stand idle."""
     return 7.0 + 12.0 * (1 - min(1.0, concurrency / groups / 2)) + groups / 16
+
+
+def as_spelled(configuration: Configuration, change: Change) -> Change:
+    """A change with its flag as the configuration's version of the engine spells it."""
+    flag = next((one for one in _TABLES[configuration.engine] if change.flag in one.names), None)
+    if flag is None:
+        return change
+    return msgspec.structs.replace(change, flag=spelled(flag, options(configuration.engine, configuration.version)))
 
 
 def changes(before: Configuration, after: Parallel) -> tuple[Change, ...]:

@@ -12,7 +12,6 @@ from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import HIGHEST, enough, fraction_step, needed
 from draftmark.planner.knobs import cheap, dear
 from draftmark.planner.layouts import Layout
-from draftmark.planner.newest import newest
 from draftmark.planner.outcome import Plan
 from draftmark.planner.step import Step
 
@@ -61,7 +60,7 @@ def strategies(given: Given, layouts: list[Layout]) -> Iterator[Strategy]:
         for chosen in product(*((None, *steps) for steps in dear_knobs(given, base))):
             steps = tuple(step for step in chosen if step is not None)
             wanted = moved(base, steps)
-            if not broken(wanted, given.model, newest(wanted.engine), given.machine.device):
+            if not broken(wanted, given.model, given.machine.device):
                 yield Strategy(layout=layout, steps=steps)
 
 
@@ -100,7 +99,7 @@ def allowed(given: Given, strategy: Strategy, step: Step) -> bool:
     """Whether the engine can combine a cheap step with the strategy."""
     base = msgspec.structs.replace(given.asked, parallel=strategy.layout.parallel)
     wanted = moved(base, (*strategy.steps, step))
-    return not broken(wanted, given.model, newest(wanted.engine), given.machine.device)
+    return not broken(wanted, given.model, given.machine.device)
 
 
 def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Candidate) -> Candidate:
@@ -143,7 +142,7 @@ def hopeless(given: Given, layout: Layout) -> bool:
     found: Plan | None = None
     for step in (None, *(steps[-1] for steps in choices)):
         tried = wanted if step is None else moved(wanted, (step,))
-        if broken(tried, given.model, newest(tried.engine), given.machine.device):
+        if broken(tried, given.model, given.machine.device):
             continue
         try:
             found, wanted = given.plan(tried), tried

@@ -5,7 +5,6 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
-from draftmark.errors import BadInput
 from draftmark.model import Gqa, Layer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
 from draftmark.planner.flags import has_flag, number_flag
@@ -66,12 +65,6 @@ def cells(model: Model, configuration: Configuration, stage: Stage, rules: Rules
     else:
         counted = sum(heads_cell(layer, configuration) for layer in layers)
         found = Cells(counted=counted, stored=counted)
-    if not found.counted:
-        raise BadInput(
-            f"layers {stage.start} to {stage.end - 1} keep nothing a token, and SGLang sizes its pool by that",
-            place=f"{model.name} ({model.architecture})",
-            remedy="plan it for --engine vllm, or in fewer pipeline stages",
-        )
     return _with_draft(found, model, configuration, layers, draft)
 
 

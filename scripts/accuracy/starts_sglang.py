@@ -6,6 +6,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rows import DATA, ROOT, Row, configs, family, pool_row, read, with_weights
@@ -16,6 +17,9 @@ from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import Plan, plan
 from draftmark.units import GIB
+
+VERSION: Final = "0.5.15.post1"
+"""What the starts on the H200 ran."""
 
 
 def device_starts() -> tuple[list[Row], list[Row]]:
@@ -35,7 +39,9 @@ def device_starts() -> tuple[list[Row], list[Row]]:
             if not said:
                 continue
             asked = msgspec.structs.replace(
-                parse_flags(tuple(start["flags_given"])).configuration, version="0.5.15.post1", model=start["model"]
+                parse_flags(tuple(start["flags_given"]), (), VERSION).configuration,
+                version=VERSION,
+                model=start["model"],
             )
             draft = load_model(str(Path(folder) / start["draft"])) if "draft" in start else None
             model = load_model(str(Path(folder) / start["model"]))
@@ -64,7 +70,8 @@ def public_starts() -> list[Row]:
         if "weights_gib" in entry:
             model = with_weights(model, entry["weights_gib"], parse_machine(entry["gpu"]).count)
         asked = msgspec.structs.replace(
-            parse_flags(("--model-path", entry["model"], *entry["flags"])).configuration, version=entry["version"]
+            parse_flags(("--model-path", entry["model"], *entry["flags"]), (), entry["version"]).configuration,
+            version=entry["version"],
         )
         found = plan(model, asked, parse_machine(entry["gpu"]))
         rows.append(pool_row(f"{entry['model']} on {entry['gpu']}", model, found, entry["tokens"]))

@@ -175,7 +175,7 @@ def public_starts() -> list[Row]:
         model = read(known[entry["model"]])
         if "weights_gib" in entry:
             model = with_weights(model, entry["weights_gib"], machine.count)
-        asked = parse_flags((entry["model"], *entry["flags"])).configuration
+        asked = parse_flags((entry["model"], *entry["flags"]), (), entry["version"]).configuration
         found = plan(model, msgspec.structs.replace(asked, version=entry["version"]), machine)
         name = f"{entry['model']} {entry['version']} on {entry['gpu']}"
         rows.append(pool_bytes(name, model, found, entry))

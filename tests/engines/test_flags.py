@@ -53,10 +53,10 @@ def test_defaults_are_not_written() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tp", "two"), "'two' is not a whole number"),
+        (("--tp-size", "two"), "'two' is not a whole number"),
         (("--mem-fraction-static", "much"), "'much' is not a number"),
         (("--kv-cache-dtype", "fp8_e4m4"), "unknown value 'fp8_e4m4'; did you mean 'fp8_e4m3'"),
-        (("--tp",), "expects one value and has 0"),
+        (("--tp-size",), "expected one argument"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_flag(words: tuple[str, ...], message: str) -> None:

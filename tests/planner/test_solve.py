@@ -1,9 +1,11 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from draftmark.configuration import Configuration, Parallel, Speculative
+from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, plan, solve
@@ -13,7 +15,6 @@ from draftmark.planner.knobs import drafts
 from draftmark.planner.layouts import layouts
 from draftmark.planner.search import search
 from draftmark.planner.sglang.rules import NEWEST
-from draftmark.planner.versions import parse_version
 from draftmark.units import Tokens
 from tests.zoo import zoo_model
 
@@ -28,7 +29,9 @@ def target(context: int, output: int = 4000, concurrency: int = 1) -> Target:
 
 def solved(name: str, gpu: str, wanted: Target, *, fixed: tuple[str, ...] = (), **fields: Any) -> Solution:
     asked = Configuration(engine=fields.pop("engine", "sglang"), model=name, **fields)
-    return solve(zoo_model(name), asked, parse_machine(gpu), wanted, fixed=frozenset(fixed))
+    model = zoo_model(name)
+    draft = msgspec.structs.replace(model, layers=model.layers[-1:], weights=()) if asked.speculative else None
+    return solve(model, asked, parse_machine(gpu), wanted, fixed=frozenset(fixed), draft=draft)
 
 
 def flags(found: Solution) -> dict[str, str | None]:

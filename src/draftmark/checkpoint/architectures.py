@@ -7,7 +7,7 @@ import msgspec
 
 from draftmark.checkpoint.blocks import Block, Feed, gated_delta, gqa, join, kda, mamba2, mla
 from draftmark.checkpoint.feed_forward import feed, has_experts, matrices
-from draftmark.checkpoint.fields import Fields
+from draftmark.checkpoint.fields import MOST_LAYERS, Fields
 from draftmark.errors import BadInput
 from draftmark.model import Gqa, Indexer, Mla, NoMixer
 from draftmark.units import Tokens
@@ -28,7 +28,18 @@ def build_blocks(architecture: str, fields: Fields) -> list[Block]:
             place=fields.place,
             remedy="Draftmark does not guess how a model caches; add it to draftmark/checkpoint/architectures.py",
         )
-    return builder(fields)
+    blocks = builder(fields)
+    if not 1 <= len(blocks) <= MOST_LAYERS:
+        raise _wrong(fields, f"{len(blocks)} layers cannot be")
+    for number, block in enumerate(blocks):
+        mixer = block.mixer
+        if isinstance(mixer, Gqa) and (mixer.kv_heads < 1 or mixer.heads % mixer.kv_heads):
+            raise _wrong(fields, f"{mixer.heads} heads do not divide by {mixer.kv_heads} KV heads in layer {number}")
+    return blocks
+
+
+def _wrong(fields: Fields, cause: str) -> BadInput:
+    return BadInput(cause, place=fields.place, remedy="pass the config.json as it was published")
 
 
 def _layers(fields: Fields) -> int:
@@ -40,25 +51,29 @@ def _heads(fields: Fields) -> int:
 
 
 def _head_dim(fields: Fields) -> int:
-    width = fields.maybe_integer("head_dim", "attention_head_dim")
-    return width or fields.integer("hidden_size", "n_embd") // _heads(fields)
+    width = fields.maybe_size("head_dim", "attention_head_dim")
+    if width is not None:
+        return width
+    hidden, heads = fields.integer("hidden_size", "n_embd"), _heads(fields)
+    if hidden % heads:
+        raise _wrong(fields, f"a hidden size of {hidden} does not divide by {heads} heads, and there is no 'head_dim'")
+    return hidden // heads
 
 
 def _plain(fields: Fields, window: Tokens | None = None) -> Gqa:
     heads, width = _heads(fields), _head_dim(fields)
-    kv_heads = fields.maybe_integer("num_key_value_heads") or heads
     return Gqa(
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=fields.maybe_size("num_key_value_heads") or heads,
         head_dim=width,
-        value_head_dim=fields.maybe_integer("v_head_dim") or width,
+        value_head_dim=fields.maybe_size("v_head_dim") or width,
         window=window,
     )
 
 
 def _window(fields: Fields) -> Tokens | None:
     width = fields.maybe_integer("sliding_window", "sliding_window_size")
-    return None if width is None else Tokens(width)
+    return Tokens(width) if width is not None and width > 0 else None
 
 
 def _windows(fields: Fields, default: list[bool]) -> list[bool]:
@@ -115,9 +130,9 @@ def gemma4(fields: Fields) -> list[Block]:
     layers = _layers(fields)
     windowed = _windows(fields, [(layer + 1) % 6 != 0 for layer in range(layers)])
     own_cache = layers - (fields.maybe_integer("num_kv_shared_layers") or 0)
-    wide = fields.maybe_integer("global_head_dim") or _head_dim(fields)
+    wide = fields.maybe_size("global_head_dim") or _head_dim(fields)
     kv_heads = fields.integer("num_key_value_heads")
-    global_kv_heads = fields.maybe_integer("num_global_key_value_heads") or kv_heads
+    global_kv_heads = fields.maybe_size("num_global_key_value_heads") or kv_heads
     blocks = []
     for layer, part in enumerate(_feeds(fields, layers)):
         narrow = windowed[layer]
@@ -238,7 +253,7 @@ def qwen_linear(fields: Fields) -> list[Block]:
 def kimi_linear(fields: Fields) -> list[Block]:
     """Kimi delta attention with latent attention on the layers that the config lists, counted from 1."""
     layers = _layers(fields)
-    full = set(fields.part("linear_attn_config").items("full_attn_layers") or [])
+    full = fields.part("linear_attn_config").items("full_attn_layers") or []
     return [
         join(mla(fields, _latent(fields)) if layer + 1 in full else kda(fields), part)
         for layer, part in enumerate(_feeds(fields, layers))
@@ -275,6 +290,8 @@ def deci(fields: Fields) -> list[Block]:
     hidden, heads = fields.integer("hidden_size"), _heads(fields)
     blocks = []
     for number, values in enumerate(fields.items("block_configs") or []):
+        if not isinstance(values, dict):
+            raise _wrong(fields, f"block_configs[{number}] is not an object")
         block = Fields(values, f"{fields.place} (block_configs[{number}])")
         attention, ffn = block.part("attention"), block.part("ffn")
         mixer = Block(mixer=NoMixer(), norm=hidden)
@@ -294,8 +311,8 @@ def _deci_feed(ffn: Fields, fields: Fields) -> int:
         return 0
     if ffn.flag("replace_with_linear"):
         return hidden * hidden
-    multiple = ffn.values.get("ffn_mult")
-    if not isinstance(multiple, int | float):
+    multiple = ffn.share("ffn_mult")
+    if multiple is None:
         return matrices(fields) * hidden * ffn.integer("intermediate_size")
     width = int(2 * multiple * hidden / 3)
     return matrices(fields) * hidden * (width + -width % 256)

@@ -45,6 +45,9 @@ def find(model: str, *, revision: str | None = None) -> Files:
         BadInput: there is no such thing, it cannot be reached, or it cannot be read.
     """
     path = Path(model).expanduser()
+    if revision is not None and path.exists():
+        cause = f"{model} lies on this machine and has no revisions"
+        raise BadInput(cause, place="--revision", remedy="leave it out, or name a repository")
     if path.is_dir():
         return in_folder(path)
     if path.is_file():
@@ -97,7 +100,7 @@ def read_model(files: Files) -> Model:
         revision=files.revision,
         layers=_layers(fields, blocks),
         hidden_size=hidden,
-        intermediate_size=fields.maybe_integer("intermediate_size", "n_inner") or 4 * hidden,
+        intermediate_size=fields.maybe_size("intermediate_size", "n_inner") or 4 * hidden,
         vocabulary=vocabulary,
         context=_context(fields),
         dtype=dtype,
@@ -166,14 +169,14 @@ def _context(fields: Fields) -> Tokens:
     Raises:
         BadInput: the config does not say.
     """
-    longest = fields.maybe_integer("max_position_embeddings", "n_positions", "max_sequence_length")
-    scaling = fields.part("rope_scaling").values
-    kind, factor = scaling.get("rope_type") or scaling.get("type"), scaling.get("factor")
-    original = scaling.get("original_max_position_embeddings")
-    if isinstance(factor, int | float) and kind == "yarn" and isinstance(original, int):
+    longest = fields.maybe_size("max_position_embeddings", "n_positions", "max_sequence_length")
+    scaling = fields.part("rope_scaling")
+    kind, factor = scaling.text("rope_type") or scaling.text("type"), scaling.share("factor")
+    original = scaling.maybe_size("original_max_position_embeddings")
+    if factor is not None and kind == "yarn" and original is not None:
         return Tokens(max(round(original * factor), longest or 0))
     if longest is None:
         longest = fields.integer("max_position_embeddings")
-    if isinstance(factor, int | float) and kind in ("linear", "dynamic"):
+    if factor is not None and kind in ("linear", "dynamic"):
         return Tokens(round(longest * factor))
     return Tokens(longest)

@@ -73,15 +73,16 @@ def read_quantization(fields: Fields, beside: dict[str, Any] | None, dtype: str)
         found = _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
         return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     if beside is not None:
-        values = dict(beside.get("quantization", {}))
-        found = _modelopt(Fields(values, "hf_quant_config.json (quantization)"), dtype)
+        own = Fields(beside, "hf_quant_config.json").part("quantization")
+        values = own.values
+        found = _modelopt(own, dtype)
         return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     return Quantization(name="none", weight_bits=PLAIN_BITS[dtype], dtype=dtype)
 
 
 def _kv_dtype(values: dict[str, Any], beside: dict[str, Any] | None) -> str | None:
     """The cache's dtype: ModelOpt names an algorithm, compressed-tensors describes a scheme."""
-    modelopt = (beside or {}).get("quantization", {})
+    modelopt = Fields(beside or {}, "hf_quant_config.json").part("quantization").values
     algorithm = values.get("kv_cache_quant_algo") or modelopt.get("kv_cache_quant_algo")
     scheme = values.get("kv_cache_scheme")
     if algorithm is None and isinstance(scheme, str):
@@ -136,18 +137,26 @@ def _of_config(fields: Fields, dtype: str) -> Quantization:
 def _block(fields: Fields) -> int:
     """Weights that share one scale."""
     sizes = fields.items("weight_block_size")
-    return int(sizes[0]) * int(sizes[1]) if sizes else 2**30
+    if sizes is None:
+        return 2**30
+    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise BadInput(
+            f"'weight_block_size' is {sizes}, not two positive sizes",
+            place=fields.place,
+            remedy="pass the config.json as it was published",
+        )
+    return int(sizes[0]) * int(sizes[1])
 
 
 def _compressed(fields: Fields, dtype: str, ignored: tuple[str, ...]) -> Quantization:
-    groups = fields.part("config_groups").values
-    weights = [group.get("weights") or {} for group in groups.values() if isinstance(group, dict)]
+    groups = fields.part("config_groups")
+    weights = [groups.part(name).part("weights") for name in groups.values]
     if not weights:
         raise BadInput(
             "compressed-tensors without config_groups", place=fields.place, remedy="pass the config.json as published"
         )
-    bits = max(float(weight.get("num_bits") or 16) for weight in weights)
-    group = max(int(weight.get("group_size") or 0) for weight in weights)
+    bits = max(float(weight.maybe_size("num_bits") or 16) for weight in weights)
+    group = max(weight.maybe_integer("group_size") or 0 for weight in weights)
     fmt = fields.text("format") or ""
     scale = 8.0 if fmt.startswith(("nvfp4", "mxfp4")) else 16.0
     return Quantization(

@@ -66,7 +66,7 @@ def asked(seen: "Seen", command: tuple[str, ...], *, model: str | None, version:
     from draftmark.cli.pasted import read_command
     from draftmark.errors import BadInput
 
-    pasted = read_command(command, None) if command else seen.asked
+    pasted = read_command(command, version) if command else seen.asked
     configuration = pasted.configuration
     if configuration.engine != seen.engine:
         raise BadInput(f"the command starts {configuration.engine}, the log is {seen.engine}'s", place=seen.log)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from draftmark.configuration import Configuration, EngineName
+    from draftmark.configuration import Configuration
     from draftmark.engines.adapter import Pasted
 
 _OPTIONS = {
@@ -20,20 +20,15 @@ def launch_words(model: str | None, command: list[str] | None) -> tuple[str, ...
     Raises:
         BadInput: a model is named beside a command.
     """
+    from draftmark.engines.launch import is_launch
     from draftmark.errors import BadInput
 
     words = (*([model] if model else []), *(command or []))
     if not command:
-        return words if model is not None and is_command(model) else ()
-    if model is not None and "/" in model and not is_command(model) and is_command(command[0]):
+        return words if model is not None and is_launch(model) else ()
+    if model is not None and not is_launch(model) and is_launch(command[0]):
         raise BadInput("both a model and a launch command", place=model, remedy="leave the model to the command")
     return words
-
-
-def is_command(word: str) -> bool:
-    """Whether a word begins a launch command and is no model."""
-    name = word.rsplit("/", 1)[-1]
-    return "=" in word or name.startswith("python") or name in ("vllm", "sglang", "env")
 
 
 def refuse_beside(
@@ -86,34 +81,23 @@ def refuse_together(configuration: "Configuration", *, gpu: str | None, device: 
 def read_command(words: tuple[str, ...], version: str | None) -> "Pasted":
     """A pasted launch command: assignments to the environment, the program, its flags.
 
+    Args:
+        words: as the shell split them, or all in one word.
+        version: the engine's; else an image's tag may tell it.
+
     Raises:
-        BadInput: it starts none of the engines that are known.
+        BadInput: it starts none of the engines that are known, or the engine refuses its flags.
     """
     import msgspec
 
     from draftmark.engines import sglang_flags, vllm_flags
-    from draftmark.errors import BadInput
+    from draftmark.engines.launch import find_launch
 
-    rest = list(words)
-    environment = []
-    while rest and (rest[0] == "env" or ("=" in rest[0] and not rest[0].startswith("-"))):
-        if rest[0] != "env":
-            name, _, value = rest[0].partition("=")
-            environment.append((name, value))
-        del rest[0]
-    engine: EngineName
-    start = next((at + 1 for at, word in enumerate(rest) if word.endswith(("launch_server", "api_server"))), None)
-    if start is not None:
-        engine = "sglang" if rest[start - 1].endswith("launch_server") else "vllm"
-    elif "serve" in rest[:3]:
-        start = rest.index("serve") + 1
-        engine = "vllm" if any("vllm" in word for word in rest[:start]) else "sglang"
-    else:
-        raise BadInput(
-            "not a launch command of SGLang or vLLM",
-            place=" ".join(words)[:80],
-            remedy="paste `python -m sglang.launch_server ...` or `vllm serve ...` after --",
-        )
-    parse = sglang_flags.parse_flags if engine == "sglang" else vllm_flags.parse_flags
-    pasted = parse(tuple(rest[start:]), tuple(environment))
-    return msgspec.structs.replace(pasted, configuration=msgspec.structs.replace(pasted.configuration, version=version))
+    launch = find_launch(words)
+    parse = sglang_flags.parse_flags if launch.engine == "sglang" else vllm_flags.parse_flags
+    pasted = parse(launch.words, launch.environment, version or launch.version)
+    notes = pasted.notes
+    if version is None and launch.version is not None:
+        notes = (*notes, f"{launch.engine} {launch.version}, by the image's tag")
+    asked = msgspec.structs.replace(pasted.configuration, version=version or launch.version)
+    return msgspec.structs.replace(pasted, configuration=asked, notes=notes)

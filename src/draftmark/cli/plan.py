@@ -115,7 +115,7 @@ class Ready(NamedTuple):
     machine: "Machine"
     free: "Bytes | None"
     history: "tuple[Past, ...]"
-    not_understood: tuple[str, ...]
+    pasted: "Pasted"
     fixed: frozenset[str]
     """Fields of `Parallel` that the user set."""
     reasons: "tuple[Reason, ...]" = ()
@@ -159,8 +159,12 @@ class Ready(NamedTuple):
         """A plan with what only the command line knows."""
         import msgspec
 
-        reasons = (*self.reasons, *found.reasons)
-        return msgspec.structs.replace(found, reasons=reasons, not_understood=self.not_understood)
+        return msgspec.structs.replace(
+            found,
+            reasons=(*self.reasons, *found.reasons),
+            notes=(*self.pasted.notes, *found.notes),
+            not_understood=self.pasted.not_understood,
+        )
 
 
 def learned_from(store: Path | None) -> "tuple[Past, ...]":
@@ -208,19 +212,41 @@ def gather(
     if not wanted.model:
         raise BadInput("no model given", place="draftmark plan", remedy="name one, or paste a launch command after --")
     check(wanted)
-    model = load_model(wanted.model, revision=revision)
+    if None not in (revision, pasted.revision) and revision != pasted.revision:
+        cause = f"contradicts the command's {pasted.revision}"
+        raise BadInput(cause, place=f"--revision {revision}", remedy="leave one of them out")
+    model = load_model(wanted.model, revision=revision or pasted.revision)
     machine, free, kind = where(gpu, device, wanted.engine)
     wanted = msgspec.structs.replace(wanted, device=kind)
+    drafting = load_draft(wanted, draft, model)
+    if draft is not None:
+        wanted = with_draft(wanted, draft, model, drafting or model)
     return Ready(
         model=model,
-        draft=load_draft(wanted, draft, model),
+        draft=drafting,
         configuration=wanted,
         machine=machine,
         free=free,
         history=history,
-        not_understood=pasted.not_understood,
+        pasted=pasted,
         fixed=pasted.layout,
     )
+
+
+def with_draft(wanted: "Configuration", named: str, model: "Model", draft: "Model") -> "Configuration":
+    """The configuration with the draft that `--draft` names: in the speculation asked for, or in what it implies.
+
+    Raises:
+        BadInput: the draft does not tell how it is used.
+    """
+    import msgspec
+
+    from draftmark.planner.speculation import implied
+
+    asked = wanted.speculative
+    if asked is None:
+        return msgspec.structs.replace(wanted, speculative=implied(wanted, model, draft, named))
+    return msgspec.structs.replace(wanted, speculative=msgspec.structs.replace(asked, draft_model=named))
 
 
 def load_draft(wanted: "Configuration", draft: str | None, model: "Model") -> "Model | None":

@@ -37,6 +37,10 @@ class Pasted(msgspec.Struct, frozen=True, kw_only=True):
 
     configuration: Configuration
     not_understood: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the engine makes of it that its writer may not expect."""
+    revision: str | None = None
+    """Of the model's repository, where the command names one."""
     layout: frozenset[str] = frozenset()
     """Fields of `Parallel` that it sets, be it to their default."""
 

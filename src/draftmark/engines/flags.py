@@ -4,17 +4,21 @@ import ast
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, EngineName
+from draftmark.engines.offered import choices, options
+from draftmark.engines.words import Given, Read, name_unknown
 from draftmark.errors import BadInput
-from draftmark.units import parse_tokens
 
-Kind = Literal["integer", "tokens", "number", "text", "on", "off"]
-"""What follows a flag; `on` and `off` are switches that set true or false."""
+Kind = Literal["integer", "iec", "binary", "number", "text", "on", "off"]
+"""What follows a flag; `on` and `off` are switches that set true or false.
+
+`iec` is a number as SGLang reads it, with 8k for 8,000 and 8Ki for 8,192; `binary` one as vLLM does, with 8K for 8,192.
+"""
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,21 +27,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     field: str
     kind: Kind
-    choices: tuple[str, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     """The engine's words for ours: (theirs, ours)."""
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """One flag as it was written."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """As arguments again."""
-        return (self.name, *self.values)
 
 
 _LISTED: Final = re.compile(
@@ -46,10 +37,20 @@ _LISTED: Final = re.compile(
 """One argument among those that an engine lists in its log: its name, and its value as Python prints it."""
 _UNSET: Final = ("None", "'none'", "'null'", "'auto'", "''", "[]", "{}")
 _FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
+_SCALED: Final = re.compile(r"(\d+)(\.\d+)?([a-zA-Z]+)")
+IEC: Final = {
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+}  # fmt: skip
+"""SGLang 0.5.23's utils/common.py: `human_readable_int`."""
+BINARY: Final = {
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
+"""vLLM 0.33.0's utils/argparse_utils.py: `human_readable_int`."""
+_SCALES: Final[dict[Kind, dict[str, int]]] = {"iec": IEC, "binary": BINARY}
 
 
 def split(argv: tuple[str, ...]) -> Iterator[Given]:
-    """Flags with what follows each; words before the first flag have an empty name."""
+    """Flags with what follows each, where it is not known whose they are; words before the first have an empty name."""
     name = ""
     values: list[str] = []
     for word in argv:
@@ -94,8 +95,8 @@ def _words(value: str) -> list[str]:
     return [json.dumps(read_back)] if isinstance(read_back, dict) else [str(read_back)]
 
 
-def read(flag: Flag, given: Given) -> Any:
-    """The value of one flag.
+def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:
+    """The value of one flag; `known` are those that its engine's version takes, where it lists them.
 
     Raises:
         BadInput: there is none, or it is not of the flag's kind.
@@ -104,12 +105,12 @@ def read(flag: Flag, given: Given) -> Any:
         return flag.kind == "on"
     if len(given.values) != 1:
         raise BadInput(f"expects one value and has {len(given.values)}", place=given.name, remedy="check the command")
-    text = dict(flag.aliases).get(given.values[0], given.values[0])
+    text = given.values[0]
     try:
         if flag.kind == "integer":
             return int(text)
-        if flag.kind == "tokens":
-            return parse_tokens(text) if not text.startswith("-") else int(text)
+        if flag.kind in _SCALES:
+            return scaled(text, _SCALES[flag.kind])
         if flag.kind == "number":
             return float(text)
     except ValueError as error:
@@ -118,11 +119,86 @@ def read(flag: Flag, given: Given) -> Any:
             place=given.name,
             remedy="check the command",
         ) from error
-    if flag.choices and text not in flag.choices:
-        near = difflib.get_close_matches(text, flag.choices, n=1)
+    if known and text not in known:
+        near = [one for one in known if one.startswith(text)] or difflib.get_close_matches(text, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(f"unknown value {text!r}", place=given.name, remedy=f"{hint}known: {', '.join(flag.choices)}")
-    return text
+        raise BadInput(f"unknown value {text!r}", place=given.name, remedy=f"{hint}known: {', '.join(known)}")
+    return dict(flag.aliases).get(text, text)
+
+
+def scaled(text: str, scales: dict[str, int]) -> int:
+    """A whole number, with one of `scales` behind it or not; `auto` is -1.
+
+    Raises:
+        ValueError: it is not one; powers of two take no decimals.
+    """
+    if text.lower() == "auto":
+        return -1
+    match = _SCALED.fullmatch(text)
+    if match is None:
+        return int(text)
+    scale = scales.get(match[3])
+    if scale is None or (match[2] is not None and scale % 1024 == 0):
+        raise ValueError(f"{text!r} is not a whole number")
+    return round(float(match[1] + (match[2] or "")) * scale) if match[2] else int(match[1]) * scale
+
+
+class Assigned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a launch command's flags set."""
+
+    values: dict[str, Any]
+    """By field of the configuration, nested ones with a dot; `revision` is the model's."""
+    kept: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def assign(
+    found: Read,
+    table: tuple[Flag, ...],
+    engine: EngineName,
+    version: str | None,
+    *,
+    any_version: bool,
+    kept: Collection[str],
+    harmless: Collection[str],
+    own: Mapping[str, Callable[[Given], dict[str, Any] | None]],
+) -> Assigned:
+    """Sort flags into fields, those kept verbatim, and those that are not understood.
+
+    Args:
+        found: the flags.
+        table: flags that set one field.
+        engine: whose flags they are.
+        version: which one; the newest that was read where None.
+        any_version: flags of any version are taken, and unknown ones are not refused.
+        kept: flags that the planner reads by their own names.
+        harmless: flags that take no memory.
+        own: flags that set fields in a way of their own; None from them means that a value is not understood.
+
+    Raises:
+        BadInput: a value is not one that its flag can have, or the version does not have a flag.
+    """
+    known = {name: flag for flag in table for name in flag.names}
+    values: dict[str, Any] = {}
+    verbatim: list[str] = []
+    unknown = [name_unknown(one, engine, version, any_version=any_version) for one in found.unknown]
+    for given in found.given:
+        flag = known.get(given.name) or known.get(given.written)
+        set_by_own = own[given.name](given) if given.name in own else None
+        if flag is not None:
+            values[flag.field] = read(flag, given, choices(engine, given.name, version))
+        elif set_by_own is not None:
+            values |= set_by_own
+        elif given.name not in harmless:
+            verbatim += given.words
+            unknown += [] if given.name in kept else [" ".join(given.words)]
+    verbatim += [word for one in found.unknown for word in one.words]
+    return Assigned(values=values, kept=tuple(verbatim), unknown=tuple(unknown))
+
+
+def last_value(field: str) -> Callable[[Given], dict[str, Any]]:
+    """Sets a field to a flag's last value, as it stands."""
+    return lambda given: {field: given.values[-1]}
 
 
 def nest(values: dict[str, Any]) -> dict[str, Any]:
@@ -155,16 +231,21 @@ def configure(values: dict[str, Any]) -> Configuration:
 
 
 def write(table: tuple[Flag, ...], configuration: Configuration) -> tuple[str, ...]:
-    """Arguments for every field of the configuration that differs from 'the engine's own default'."""
+    """Arguments for every field of the configuration that differs from 'the engine's own default'.
+
+    A flag goes by the first of its names that the configuration's version has; of one that it lacks, by the first.
+    """
     words: list[str] = []
+    offered = options(configuration.engine, configuration.version)
     for flag in table:
+        name = next((name for name in flag.names if name in offered), flag.names[0])
         value: Any = configuration
         for part in flag.field.split("."):
             value = None if value is None else getattr(value, part)
         if flag.kind in ("on", "off"):
             if value is (flag.kind == "on"):
-                words.append(flag.names[0])
+                words.append(name)
         elif value is not None and not (flag.field.startswith("parallel.") and value == 1):
             back = {ours: theirs for theirs, ours in flag.aliases}
-            words += [flag.names[0], back.get(str(value), str(value))]
+            words += [name, back.get(str(value), str(value))]
     return tuple(words)

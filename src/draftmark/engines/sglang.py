@@ -8,6 +8,7 @@ import msgspec
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import sglang_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.launch import own_words
 from draftmark.engines.sglang_flags import parse_flags, write_flags
 from draftmark.engines.sglang_log import SglangReader
 from draftmark.ledger import Ledger, Pool
@@ -40,12 +41,12 @@ class Sglang:
         return Command(argv=(python, "-m", _MODULE, *flags), environment=configuration.environment)
 
     def parse_command(self, argv: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Pasted:
-        """The configuration that a launch command asks for.
+        """The configuration that a launch command asks for, whatever the version.
 
         Raises:
             BadInput: a known flag has a value that it cannot have.
         """
-        return parse_flags(argv, environment)
+        return parse_flags(own_words(argv), environment, any_version=True)
 
     def host_commands(
         self, configuration: Configuration, *, python: str, port: int, hosts: tuple[str, ...]

@@ -1,12 +1,11 @@
-"""SGLang's launch flags. Names read in the wheels 0.4.6 to 0.5.23."""
+"""SGLang's launch flags: those that our vocabulary has words for, and those whose effect on memory is known."""
 
 from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, configure, logged, named_layout, read, split, write
-
-KV_DTYPES: Final = ("auto", "bfloat16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")
+from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, read, write
+from draftmark.engines.words import Given, read_words, strange, twice
 
 TABLE: Final = (
     Flag(names=("--model-path", "--model"), field="model", kind="text"),
@@ -21,22 +20,21 @@ TABLE: Final = (
     ),
     Flag(names=("--enable-dp-attention",), field="parallel.data_attention", kind="on"),
     Flag(names=("--mem-fraction-static", "--mem-frac"), field="memory_fraction", kind="number"),
-    Flag(names=("--max-total-tokens",), field="pool_tokens", kind="tokens"),
-    Flag(names=("--chunked-prefill-size",), field="chunk", kind="tokens"),
-    Flag(names=("--context-length",), field="context", kind="tokens"),
+    Flag(names=("--max-total-tokens",), field="pool_tokens", kind="iec"),
+    Flag(names=("--chunked-prefill-size",), field="chunk", kind="iec"),
+    Flag(names=("--context-length",), field="context", kind="iec"),
     Flag(names=("--max-running-requests",), field="max_running", kind="integer"),
-    Flag(names=("--page-size",), field="page", kind="tokens"),
+    Flag(names=("--page-size",), field="page", kind="integer"),
     Flag(names=("--dtype",), field="dtype", kind="text", aliases=(("half", "float16"), ("float", "float32"))),
     Flag(
         names=("--kv-cache-dtype",),
         field="kv_dtype",
         kind="text",
-        choices=KV_DTYPES,
         aliases=(("bf16", "bfloat16"),),
     ),
     Flag(names=("--quantization",), field="quantization", kind="text"),
     Flag(names=("--disable-cuda-graph",), field="graphs", kind="off"),
-    Flag(names=("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"), field="graph_batch", kind="integer"),
+    Flag(names=("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"), field="graph_batch", kind="integer"),
     Flag(names=("--speculative-algorithm", "--speculative-algo"), field="speculative.algorithm", kind="text"),
     Flag(
         names=("--speculative-draft-model-path", "--speculative-draft-model"),
@@ -46,22 +44,22 @@ TABLE: Final = (
     Flag(names=("--speculative-num-steps",), field="speculative.steps", kind="integer"),
     Flag(names=("--speculative-eagle-topk",), field="speculative.top_k", kind="integer"),
     Flag(names=("--speculative-num-draft-tokens",), field="speculative.draft_tokens", kind="integer"),
-    Flag(names=("--speculative-draft-window-size",), field="speculative.window", kind="tokens"),
+    Flag(names=("--speculative-draft-window-size",), field="speculative.window", kind="integer"),
 )
 
 KEPT: Final = (
     "--swa-full-tokens-ratio", "--mamba-full-memory-ratio", "--max-mamba-cache-size", "--disable-radix-cache",
     "--disable-overlap-schedule", "--max-prefill-tokens", "--attention-backend", "--prefill-attention-backend",
-    "--decode-attention-backend", "--disable-prefill-cuda-graph", "--disable-decode-cuda-graph", "--device",
-    "--mamba-ssm-dtype", "--moe-a2a-backend", "--enable-deepep-moe", "--disable-custom-all-reduce", "--moe-dp-size",
-    "--disable-piecewise-cuda-graph", "--load-format", "--nnodes", "--mamba-scheduler-strategy",
+    "--decode-attention-backend", "--disable-prefill-cuda-graph", "--disable-decode-cuda-graph", "--load-format",
+    "--mamba-ssm-dtype", "--moe-a2a-backend", "--enable-deepep-moe", "--disable-custom-all-reduce", "--nnodes",
+    "--disable-piecewise-cuda-graph", "--mamba-scheduler-strategy",
     "--mamba-radix-cache-strategy", "--dsa-prefill-backend", "--dsa-decode-backend", "--nsa-prefill-backend",
-    "--nsa-decode-backend", "--disaggregation-mode", "--language-only",
+    "--nsa-decode-backend", "--language-only", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill",
 )  # fmt: skip
 """Flags whose effect on memory the planner knows, kept verbatim in `flags`."""
 
 HARMLESS: Final = (
-    "--host", "--port", "--api-key", "--admin-api-key", "--served-model-name", "--trust-remote-code", "--revision",
+    "--host", "--port", "--api-key", "--admin-api-key", "--served-model-name", "--trust-remote-code",
     "--tokenizer-path", "--tokenizer-mode", "--tokenizer-worker-num", "--skip-tokenizer-init", "--chat-template",
     "--reasoning-parser", "--tool-call-parser", "--log-level", "--log-level-http", "--log-requests",
     "--log-requests-level", "--enable-metrics", "--watchdog-timeout", "--random-seed", "--schedule-policy",
@@ -69,7 +67,7 @@ HARMLESS: Final = (
     "--dist-timeout", "--grammar-backend", "--sampling-backend", "--stream-interval", "--decode-log-interval",
     "--enable-cache-report", "--warmups", "--skip-server-warmup", "--base-gpu-id", "--gpu-id-step", "--download-dir",
     "--model-loader-extra-config", "--enable-request-time-stats-logging", "--radix-eviction-policy",
-    "--fp8-gemm-backend", "--fp8-gemm-runner-backend", "--fp4-gemm-runner-backend", "--moe-runner-backend",
+    "--fp8-gemm-backend", "--fp4-gemm-backend", "--moe-runner-backend",
     "--load-balance-method", "--disable-shared-experts-fusion", "--speculative-attention-mode", "--numa-node",
     "--speculative-accept-threshold-single", "--speculative-accept-threshold-acc", "--max-queued-requests",
     "--enable-torch-compile", "--num-continuous-decode-steps", "--incremental-streaming-output", "--sleep-on-idle",
@@ -79,33 +77,50 @@ HARMLESS: Final = (
 """Flags that take no GPU memory worth a line."""
 
 
-def parse_flags(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> Pasted:
-    """A pasted `python -m sglang.launch_server ...`.
+def parse_flags(
+    argv: tuple[str, ...],
+    environment: tuple[tuple[str, str], ...] = (),
+    version: str | None = None,
+    *,
+    any_version: bool = False,
+) -> Pasted:
+    """A pasted `python -m sglang.launch_server ...` or `sglang serve ...`.
+
+    Args:
+        argv: the words after the program; from a log with `any_version`, when flags of any version are taken.
+        environment: assignments before it.
+        version: whose flags they are; the newest that was read where None.
 
     Raises:
-        BadInput: a known flag has a value that it cannot have.
+        BadInput: a known flag has a value that it cannot have, or the version does not have a flag.
     """
-    known = {name: flag for flag in TABLE for name in flag.names}
-    values: dict[str, Any] = {"engine": "sglang", "environment": environment, "model": ""}
-    kept: list[str] = []
-    unknown: list[str] = []
-    for given in split(argv):
-        if given.name in known:
-            values[known[given.name].field] = read(known[given.name], given)
-        elif given.name in KEPT:
-            kept += given.words
-        elif given.name.startswith("--") and given.name not in HARMLESS:
-            unknown.append(" ".join(given.words))
-            kept += given.words
+    found = read_words(argv, "sglang", version, any_version=any_version)
+    set_to = assign(found, TABLE, "sglang", version, any_version=any_version, kept=KEPT, harmless=HARMLESS, own=_OWN)
+    values = {"engine": "sglang", "environment": environment, "model": "", **set_to.values}
+    notes = list(twice(found.given, "sglang"))
+    if any(name.startswith("speculative.") for name in values) and "speculative.algorithm" not in values:
+        values = {name: value for name, value in values.items() if not name.startswith("speculative.")}
+        notes.append("without --speculative-algorithm SGLang speculates not at all: its other flags change nothing")
     if values.get("kv_dtype") == "auto":
         del values["kv_dtype"]
-    if any(name.startswith("speculative.") for name in values):
-        values.setdefault("speculative.algorithm", "none")
+    revision = values.pop("revision", None)
+    stray = tuple(f"{word} (belongs to no flag)" for word in found.positional)
     return Pasted(
-        configuration=configure({**values, "flags": tuple(kept)}),
-        not_understood=tuple(unknown),
+        configuration=configure({**values, "flags": set_to.kept}),
+        not_understood=(*set_to.unknown, *stray, *strange(environment, "sglang")),
+        notes=tuple(notes),
+        revision=revision,
         layout=named_layout(values),
     )
+
+
+def _groups(given: Given) -> dict[str, Any]:
+    """Groups of ranks that share attention: since 0.5.22 what --dp-size and --enable-dp-attention said together."""
+    groups = read(Flag(names=(given.name,), field="parallel.data", kind="integer"), given)
+    return {"parallel.data": groups, "parallel.data_attention": groups > 1}
+
+
+_OWN: Final = {"--attn-dp-size": _groups, "--revision": last_value("revision")}
 
 
 def from_log(line: str) -> Pasted:
@@ -115,7 +130,7 @@ def from_log(line: str) -> Pasted:
         BadInput: a known argument has a value that it cannot have.
     """
     wanted = {*KEPT, *(name for flag in TABLE for name in flag.names)}
-    return parse_flags(logged(line.partition("server_args=")[2], wanted))
+    return parse_flags(logged(line.partition("server_args=")[2], wanted), any_version=True)
 
 
 def write_flags(configuration: Configuration) -> tuple[str, ...]:

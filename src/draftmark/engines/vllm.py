@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import vllm_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.launch import own_words
 from draftmark.engines.vllm_flags import parse_flags, write_flags
 from draftmark.engines.vllm_log import VllmReader
 from draftmark.ledger import Ledger, Pool
@@ -42,12 +43,12 @@ class Vllm:
         return Command(argv=argv, environment=tuple(environment.items()))
 
     def parse_command(self, argv: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Pasted:
-        """The configuration that a launch command asks for.
+        """The configuration that a launch command asks for, whatever the version.
 
         Raises:
             BadInput: a known flag has a value that it cannot have.
         """
-        return parse_flags(argv, environment)
+        return parse_flags(own_words(argv), environment, any_version=True)
 
     def host_commands(
         self, configuration: Configuration, *, python: str, port: int, hosts: tuple[str, ...]

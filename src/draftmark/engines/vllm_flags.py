@@ -1,14 +1,14 @@
-"""vLLM's launch flags. Names read in the wheels 0.6 to 0.33."""
+"""vLLM's launch flags: those that our vocabulary has words for, and those whose effect on memory is known."""
 
 import json
 from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, Given, configure, logged, named_layout, read, split, write
+from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, write
+from draftmark.engines.offered import choices
+from draftmark.engines.words import Given, read_words, strange, twice
 from draftmark.errors import BadInput
-
-KV_DTYPES: Final = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla", "nvfp4")
 
 TABLE: Final = (
     Flag(names=("--tensor-parallel-size", "-tp"), field="parallel.tensor", kind="integer"),
@@ -16,81 +16,103 @@ TABLE: Final = (
     Flag(names=("--data-parallel-size", "-dp"), field="parallel.data", kind="integer"),
     Flag(names=("--decode-context-parallel-size", "-dcp"), field="parallel.decode_context", kind="integer"),
     Flag(names=("--gpu-memory-utilization",), field="memory_fraction", kind="number"),
-    Flag(names=("--max-num-batched-tokens",), field="chunk", kind="tokens"),
-    Flag(names=("--max-model-len",), field="context", kind="tokens"),
+    Flag(names=("--max-num-batched-tokens",), field="chunk", kind="binary"),
+    Flag(names=("--max-model-len",), field="context", kind="binary"),
     Flag(names=("--max-num-seqs",), field="max_running", kind="integer"),
-    Flag(names=("--block-size",), field="page", kind="tokens"),
+    Flag(names=("--block-size",), field="page", kind="integer"),
     Flag(names=("--dtype",), field="dtype", kind="text", aliases=(("half", "float16"), ("float", "float32"))),
-    Flag(names=("--kv-cache-dtype",), field="kv_dtype", kind="text", choices=KV_DTYPES),
+    Flag(names=("--kv-cache-dtype",), field="kv_dtype", kind="text"),
     Flag(names=("--quantization", "-q"), field="quantization", kind="text"),
     Flag(names=("--enforce-eager",), field="graphs", kind="off"),
 )
 
 KEPT: Final = (
-    "--kv-cache-memory-bytes", "--kv-cache-memory", "--num-gpu-blocks-override", "--enable-expert-parallel",
-    "--compilation-config", "-O", "--cudagraph-capture-sizes", "--max-cudagraph-capture-size",
-    "--no-enable-prefix-caching", "--enable-prefix-caching", "--limit-mm-per-prompt", "--skip-mm-profiling",
-    "--language-model-only", "--mamba-ssm-cache-dtype", "--mamba-cache-dtype", "--disable-hybrid-kv-cache-manager",
-    "--load-format", "--attention-backend", "--device", "--swap-space", "--disable-custom-all-reduce",
-    "--enable-chunked-prefill", "--no-enable-chunked-prefill", "--max-seq-len-to-capture", "--mamba-block-size",
+    "--kv-cache-memory-bytes", "--num-gpu-blocks-override", "--enable-expert-parallel", "--limit-mm-per-prompt",
+    "--skip-mm-profiling", "--language-model-only", "--mamba-ssm-cache-dtype", "--disable-hybrid-kv-cache-manager",
+    "--attention-backend", "--disable-custom-all-reduce", "--load-format", "--kv-transfer-config",
 )  # fmt: skip
+"""Flags whose effect on memory the planner knows, kept verbatim in `flags`."""
 
 HARMLESS: Final = (
-    "--host", "--port", "--api-key", "--served-model-name", "--trust-remote-code", "--revision", "--tokenizer",
+    "--host", "--port", "--api-key", "--served-model-name", "--trust-remote-code", "--tokenizer",
     "--tokenizer-mode", "--tokenizer-revision", "--chat-template", "--reasoning-parser", "--tool-call-parser",
     "--enable-auto-tool-choice", "--uvicorn-log-level", "--disable-log-stats", "--disable-log-requests",
     "--enable-log-requests", "--seed", "--download-dir", "--distributed-executor-backend", "--no-enable-log-requests",
     "--generation-config", "--override-generation-config", "--max-log-len", "--root-path", "--response-role",
-    "--scheduling-policy", "--guided-decoding-backend", "--config-format", "--hf-overrides", "--async-scheduling",
+    "--scheduling-policy", "--guided-decoding-backend", "--async-scheduling", "--swap-space",
     "--enable-prompt-tokens-details", "--enable-force-include-usage", "--middleware", "--disable-uvicorn-access-log",
     "--kv-events-config", "--otlp-traces-endpoint", "--ssl-keyfile", "--ssl-certfile", "--safetensors-load-strategy",
     "--disable-frontend-multiprocessing", "--api-server-count", "--headless", "--data-parallel-address",
-    "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank", "--enable-sleep-mode",
-    "--default-chat-template-kwargs", "--task", "--runner", "--allowed-origins", "--moe-backend",
+    "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank",
+    "--default-chat-template-kwargs", "--enable-prefix-caching", "--no-enable-prefix-caching",
+    "--enable-chunked-prefill", "--task", "--runner", "--allowed-origins", "--moe-backend",
 )  # fmt: skip
 
-_SPECULATIVE: Final = ("--speculative-config", "-sc")
+"""Flags that take no GPU memory worth a line. Chunked prefill and prefix caching are on unless told otherwise."""
+
+_COMPILATION: Final = ("--compilation-config", "--optimization-level")
 
 
-def parse_flags(argv: tuple[str, ...], environment: tuple[tuple[str, str], ...] = ()) -> Pasted:
+def parse_flags(
+    argv: tuple[str, ...],
+    environment: tuple[tuple[str, str], ...] = (),
+    version: str | None = None,
+    *,
+    any_version: bool = False,
+) -> Pasted:
     """A pasted `vllm serve MODEL ...` or `python -m vllm.entrypoints.openai.api_server --model MODEL ...`.
 
+    Args:
+        argv: the words after the program; from a log with `any_version`, when flags of any version are taken.
+        environment: assignments before it.
+        version: whose flags they are; the newest that was read where None.
+
     Raises:
-        BadInput: a known flag has a value that it cannot have.
+        BadInput: a known flag has a value that it cannot have, or the version does not have a flag.
     """
-    known = {name: flag for flag in TABLE for name in flag.names}
-    values: dict[str, Any] = {"engine": "vllm", "environment": environment, "model": ""}
-    kept: list[str] = []
-    unknown: list[str] = []
-    for given in split(argv):
-        if given.name == "--model" or (not given.name and given.values):
-            values["model"] = given.values[-1] if given.values else ""
-        elif given.name in known:
-            values[known[given.name].field] = read(known[given.name], given)
-        elif given.name in _SPECULATIVE:
-            values |= speculative(given)
-        elif given.name in KEPT:
-            kept += given.words
-        elif given.name not in HARMLESS:
-            unknown.append(" ".join(given.words))
-            kept += given.words
+    found = read_words(argv, "vllm", version, any_version=any_version)
+    own = {
+        "--model": last_value("model"),
+        "--revision": last_value("revision"),
+        "--speculative-config": lambda given: speculative(given, choices("vllm", given.name, version)),
+        **dict.fromkeys(_COMPILATION, lambda given: {"graphs": False} if without_graphs(given) else None),
+    }
+    set_to = assign(found, TABLE, "vllm", version, any_version=any_version, kept=KEPT, harmless=HARMLESS, own=own)
+    model = "".join(found.positional[:1])
+    values = {"engine": "vllm", "environment": environment, "model": model, **set_to.values}
     if values.get("kv_dtype") == "auto":
         del values["kv_dtype"]
-    expert = "--enable-expert-parallel" in kept
-    if expert:
+    if "--enable-expert-parallel" in set_to.kept:
         values["parallel.expert"] = values.get("parallel.tensor", 1) * values.get("parallel.data", 1)
+    revision = values.pop("revision", None)
+    stray = tuple(f"{word} (belongs to no flag)" for word in found.positional[1:])
     return Pasted(
-        configuration=configure({**values, "flags": tuple(kept)}),
-        not_understood=tuple(unknown),
+        configuration=configure({**values, "flags": set_to.kept}),
+        not_understood=(*set_to.unknown, *stray, *strange(environment, "vllm")),
+        notes=twice(found.given, "vllm"),
+        revision=revision,
         layout=named_layout(values),
     )
 
 
-def speculative(given: Given) -> dict[str, Any]:
-    """vLLM's JSON for speculative decoding.
+def without_graphs(given: Given) -> bool:
+    """Whether compilation settings do nothing but switch CUDA graphs off: level 0, or a mode of graphs that is none."""
+    text = "".join(given.values)
+    try:
+        settings = json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    if not isinstance(settings, dict):
+        return bool(settings == 0)
+    off = {"level": 0, "mode": 0, "cudagraph_mode": "NONE", "use_cudagraph": False}
+    return bool(settings) and all(name in off and value == off[name] for name, value in settings.items())
+
+
+def speculative(given: Given, known: tuple[str, ...]) -> dict[str, Any]:
+    """vLLM's JSON for speculative decoding; `known` are the methods of the version, where it lists them.
 
     Raises:
-        BadInput: it is not a JSON object.
+        BadInput: it is not a JSON object, or the method is not known.
     """
     try:
         found = json.loads(" ".join(given.values))
@@ -98,11 +120,22 @@ def speculative(given: Given) -> dict[str, Any]:
         raise BadInput(f"not JSON: {error}", place=given.name, remedy="quote the object in the shell") from error
     if not isinstance(found, dict):
         raise BadInput("not a JSON object", place=given.name, remedy='write it like {"method": "mtp"}')
-    return {
-        "speculative.algorithm": str(found.get("method") or "draft_model"),
-        "speculative.draft_model": found.get("model"),
-        "speculative.draft_tokens": found.get("num_speculative_tokens"),
-    }
+    values = {"speculative.algorithm": method(found), "speculative.draft_tokens": found.get("num_speculative_tokens")}
+    if known and values["speculative.algorithm"] not in known:
+        cause = f"unknown method {values['speculative.algorithm']!r}"
+        raise BadInput(cause, place=given.name, remedy=f"known: {', '.join(known)}")
+    return values | {"speculative.draft_model": found.get("model")}
+
+
+def method(settings: dict[str, Any]) -> str:
+    """The method, or what vLLM takes it to be by the draft's name (0.32.0's config/speculative.py)."""
+    named, draft = settings.get("method"), str(settings.get("model") or "").lower()
+    if named is not None:
+        return str(named).strip("[]")
+    if draft in ("ngram", "[ngram]"):
+        return "ngram"
+    by_name = {"eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash", "dspark": "dspark"}
+    return next((one for part, one in by_name.items() if part in draft), "draft_model")
 
 
 def from_log(line: str) -> Pasted:
@@ -112,7 +145,7 @@ def from_log(line: str) -> Pasted:
         BadInput: a known argument has a value that it cannot have.
     """
     words = logged(line.partition("args: ")[2].replace("'model_tag': ", "'served_model_name': "))
-    return parse_flags(words)
+    return parse_flags(words, any_version=True)
 
 
 def write_flags(configuration: Configuration) -> tuple[str, ...]:

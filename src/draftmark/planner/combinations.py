@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.versions import parse_version
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
-from draftmark.planner.versions import parse_version
 
 PAGED_TREES = ("flashinfer", "fa3", "triton")
 """SGLang's attention backends that walk draft trees over pages (0.5.15.post1 and 0.5.23, speculative_hook.py)."""

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Speculative
+from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.finding import Change
 from draftmark.planner.candidate import Candidate, Given
@@ -13,7 +14,6 @@ from draftmark.planner.fraction import fraction_step, needed
 from draftmark.planner.newest import newest
 from draftmark.planner.sglang.defaults import SPECULATIVE_RUNNING
 from draftmark.planner.step import Step
-from draftmark.planner.versions import parse_version
 
 ARCHITECTURES: Final = {
     "sglang": ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),

@@ -188,9 +188,9 @@ def served(group: WeightGroup, configuration: Configuration, model: Model) -> We
         known = QUANTIZED_AT_LOAD.get(configuration.quantization)
         if known is None:
             raise BadInput(
-                f"unknown quantization {configuration.quantization!r} for a checkpoint that is not quantized",
+                f"it is not known what {configuration.quantization!r} makes of a checkpoint that is not quantized",
                 place="--quantization",
-                remedy=f"known while loading: {', '.join(QUANTIZED_AT_LOAD)}",
+                remedy=f"known are {', '.join(QUANTIZED_AT_LOAD)}; or plan a checkpoint that is stored that way",
             )
         size = known
     return msgspec.structs.replace(group, bytes=Bytes(round(group.parameters * size)))

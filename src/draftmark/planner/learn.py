@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration, Parallel
+from draftmark.engines.versions import parse_version
 from draftmark.ledger import Account, Ledger
 from draftmark.machine.catalogue import catalogue, plain
 from draftmark.model import Model
-from draftmark.planner.versions import parse_version
 from draftmark.units import GIB, Bytes
 
 SAME_MODEL: Final = 0.15

@@ -5,16 +5,21 @@ from collections.abc import Sequence
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.offered import read_versions
+from draftmark.engines.versions import ahead, parse_version
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
 from draftmark.planner.asked import check
+from draftmark.planner.capable import check_device
 from draftmark.planner.combinations import broken
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
+from draftmark.planner.speculation import check_speculation
 from draftmark.planner.target import Target, check_target
+from draftmark.planner.visible import check_visible
 from draftmark.planner.vllm import predict as vllm
 from draftmark.units import Bytes
 
@@ -41,6 +46,9 @@ def plan(
     """
     configuration = check(configuration)
     check_context(model, configuration)
+    check_speculation(model, configuration, draft)
+    check_visible(configuration, machine.count)
+    weaker = check_device(model, configuration, machine.device)
     if target is not None:
         check_target(target, model, configuration)
     if configuration.engine == "embedded":
@@ -50,11 +58,8 @@ def plan(
         found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
     else:
         found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
-    return msgspec.structs.replace(
-        found,
-        conflicts=conflicts(found.configuration, model, machine),
-        notes=(*idle(found.configuration, machine), *found.notes),
-    )
+    notes = (*unread(found.configuration), *weaker, *idle(found.configuration, machine), *found.notes)
+    return msgspec.structs.replace(found, conflicts=conflicts(found.configuration, model, machine), notes=notes)
 
 
 def idle(configuration: Configuration, machine: Machine) -> tuple[str, ...]:
@@ -69,6 +74,15 @@ def conflicts(configuration: Configuration, model: Model, machine: Machine) -> t
         f"{rule.one} and {rule.two} cannot be combined ({rule.source})"
         for rule in broken(configuration, model, configuration.version or "", machine.device)
     )
+
+
+def unread(configuration: Configuration) -> tuple[str, ...]:
+    """Says so where a version is newer than those that were read, or a build without a number."""
+    asked, newest = configuration.version, read_versions(configuration.engine)[-1:]
+    if asked is None or not newest or not ahead(parse_version(asked), parse_version(newest[0])):
+        return ()
+    said = f"{configuration.engine} {asked} was not read: this is the arithmetic of {newest[0]}, with a wider interval"
+    return (f"{said}; compare it with the first start's log",)
 
 
 def check_context(model: Model, configuration: Configuration) -> None:

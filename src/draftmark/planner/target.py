@@ -75,13 +75,26 @@ def check_target(target: Target, model: Model, configuration: Configuration) -> 
     Raises:
         BadInput: the target is beyond the model's context, or beyond the one that the flags allow.
     """
+    for flag, number, least in (
+        ("--context", target.context, 1),
+        ("--output", target.output, 0),
+        ("--concurrency", target.concurrency, 1),
+    ):
+        if number < least:
+            raise BadInput(f"{number} is less than {least}", place=flag, remedy="ask for more")
+    if configuration.max_running is not None and target.concurrency > configuration.max_running:
+        raise BadInput(
+            f"a target of {target.concurrency} requests at once contradicts a limit of {configuration.max_running}",
+            place="--concurrency",
+            remedy="raise --max-running (--max-running-requests, --max-num-seqs), or ask for fewer",
+        )
     if target.length > model.context:
         raise BadInput(
             f"a target of {target.length} tokens is beyond the model's own {model.context}",
             place=f"--context {target.context} --output {target.output}",
             remedy=f"ask for at most {model.context} together, or change the checkpoint's rope_scaling",
         )
-    if configuration.context is not None and target.length > configuration.context:
+    if configuration.context is not None and -1 != configuration.context < target.length:
         raise BadInput(
             f"a target of {target.length} tokens contradicts a context limited to {configuration.context}",
             place="--max-context",

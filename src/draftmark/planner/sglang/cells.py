@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
-from draftmark.errors import BadInput
 from draftmark.model import Gqa, Layer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import Stage, attention_ranks
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
+from draftmark.planner.speculation import drafts
 
 SPLIT_WINDOWS: Final = (
     "Llama4ForConditionalGeneration", "GptOssForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM",
@@ -137,7 +137,7 @@ def _with_draft(
 ) -> Cells:
     """Add the draft's cache: EAGLE and the like count its layers as if they were the target's."""
     wanted = configuration.speculative
-    if wanted is None or wanted.algorithm.upper() in ("NGRAM", "NONE"):
+    if wanted is None or not drafts(configuration):
         return found
     count = draft_layers(model, draft)
     kept = sum(isinstance(layer.mixer, Gqa | Mla) for layer in layers)
@@ -151,11 +151,7 @@ def _with_draft(
         counted = int(found.counted * (1 + count / kept))
         stored = found.stored + found.stored * count // kept
         return msgspec.structs.replace(found, counted=counted, stored=stored, draft=counted - int(found.counted))
-    if draft is None:
-        raise BadInput(
-            f"{wanted.algorithm} needs a draft model", place="--draft", remedy="give the draft's path or repository"
-        )
-    own = sum(heads_cell(layer, configuration) for layer in draft.layers)
+    own = sum(heads_cell(layer, configuration) for layer in (draft.layers if draft is not None else ()))
     return msgspec.structs.replace(found, counted=found.counted + own, stored=found.stored + own, draft=own)
 
 

@@ -10,13 +10,15 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model, Recurrent
 from draftmark.planner.combinations import attention_backend
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
 from draftmark.planner.sglang.cells import SPLIT_WINDOWS, STATE_RATIO, WINDOW_RATIO
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 
+_CHAINED: Final = ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV2ForCausalLM", "GptOssForCausalLM")
+"""Architectures that drafted a chain before all the others did."""
 SPECULATIVE_RUNNING: Final = 48
 """Most running requests where speculation is on and nothing was asked for."""
 
@@ -81,7 +83,7 @@ def resolve(
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")
     if full.speculative is not None:
         fill("max_running", SPECULATIVE_RUNNING, "the engine's default with speculation")
-        drafted, why = draft_shape(full.speculative, model)
+        drafted, why = draft_shape(full.speculative, model, rules)
         reasons += why
         full = msgspec.structs.replace(full, speculative=drafted)
     reasons += unsaid(model, full, device)
@@ -97,14 +99,15 @@ def resolve(
     return full, tuple(reasons)
 
 
-def draft_shape(draft: Speculative, model: Model) -> tuple[Speculative, tuple[Reason, ...]]:
+def draft_shape(draft: Speculative, model: Model, rules: Rules) -> tuple[Speculative, tuple[Reason, ...]]:
     """Steps, branches and tokens of a draft that the engine chooses where none of them is given.
 
-    0.5.15.post1 and 0.5.23, speculative_hook.py, _auto_choose_speculative_params.
+    0.5.15.post1 and 0.5.23, speculative_hook.py, _auto_choose_speculative_params; 0.5.7, server_args.py.
     """
     if draft.steps is not None or draft.algorithm.upper() not in ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE"):
         return draft, ()
-    tree = model.architecture == "LlamaForCausalLM" and draft.algorithm.upper() != "STANDALONE"
+    listed = model.architecture in _CHAINED or (rules.chains and model.architecture != "LlamaForCausalLM")
+    tree = not listed and draft.algorithm.upper() != "STANDALONE"
     steps, top_k, tokens = (5, 4, 8) if tree else (3, 1, 4)
     chosen = msgspec.structs.replace(draft, steps=steps, top_k=top_k, draft_tokens=tokens)
     value = f"{steps} steps, top {top_k}, {tokens} draft tokens"
@@ -190,12 +193,19 @@ def latent(model: Model) -> bool:
     return any(isinstance(layer.mixer, Mla) for layer in model.layers)
 
 
+def captures_decode(configuration: Configuration) -> bool:
+    """Whether decode steps run in graphs."""
+    off = has_flag(configuration, "--cuda-graph-backend-decode", "disabled")
+    return configuration.graphs and not off and not has_flag(configuration, "--disable-decode-cuda-graph")
+
+
 def captures_prefill(model: Model, configuration: Configuration, rules: Rules) -> bool:
     """Whether prefill runs in graphs, whose memory then holds a step's activations."""
     off = ("--disable-prefill-cuda-graph", "--disable-piecewise-cuda-graph", "--enable-lora", "--enable-deepep-moe")
     return (
         rules.prefill_graphs
         and configuration.graphs
+        and not has_flag(configuration, "--cuda-graph-backend-prefill", "disabled")
         and not any(has_flag(configuration, flag) for flag in off)
         and not has_flag(configuration, "--moe-a2a-backend", "deepep")
         and not configuration.parallel.data_attention
@@ -221,7 +231,7 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
         parts = {"meta data": 512.0, "activations": 1.5 * max(chunk, 2048)}
         parts["parallel ranks"] = parallel.tensor * parallel.pipeline / 8 * 1024
         batch = wanted.graph_batch or 0
-        if wanted.graphs and not has_flag(wanted, "--disable-decode-cuda-graph"):
+        if captures_decode(wanted):
             parts["decode graphs"] = 2.0 * batch
         if parallel.data_attention:
             parts["DP attention"] = 3.0 * batch * parallel.data + (1.5 * batch * parallel.data if batch > 300 else 0)

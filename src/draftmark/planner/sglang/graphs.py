@@ -12,7 +12,7 @@ from draftmark.configuration import Configuration, Speculative
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
-from draftmark.planner.sglang.defaults import backend, captures_prefill, latent
+from draftmark.planner.sglang.defaults import backend, captures_decode, captures_prefill, latent
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.sglang.terms import step
 from draftmark.planner.terms import Term
@@ -43,11 +43,13 @@ LATENT_DECODE: Final = 2.0 * GIB
 
 def graphs(model: Model, configuration: Configuration, rules: Rules, device: Device) -> Term | None:
     """Captured graphs: decode by batch, prefill by one step's activations."""
-    if not configuration.graphs:
+    if not captures_decode(configuration) and not captures_prefill(model, configuration, rules):
         return None
     batch = min(configuration.graph_batch or 0, configuration.max_running or 2**30)
     decode = triton(model, configuration, batch) if uses_triton(configuration, model, device) else None
     found = decode or unmeasured(model, configuration, batch)
+    if not captures_decode(configuration):
+        found = Term(bytes=Bytes(0), deviation=0.0, why="no decode batches")
     if not captures_prefill(model, configuration, rules):
         return found
     draft = configuration.speculative

@@ -3,8 +3,8 @@
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.planner.flags import has_flag
 from draftmark.planner.sglang.cells import Cells, States
-from draftmark.planner.sglang.flags import has_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import GIB
 

@@ -79,7 +79,7 @@ def predict(
         ),
         risks=risks(worst, ledgers[0], model, full, machine, rules),
         reasons=reasons,
-        notes=notes(worst, rules, model),
+        notes=(*beyond(worst, configuration, full, rules), *notes(worst, rules, model)),
         reach=None if target is None else reach(worst, full, target, max(0, tokens)),
     )
 
@@ -138,6 +138,18 @@ def interval(worst: Rank, full: Configuration, rules: Rules) -> Pool:
         low=tokens(worst.budget - swing),
         high=tokens(worst.budget + swing),
     )
+
+
+def beyond(worst: Rank, asked: Configuration, full: Configuration, rules: Rules) -> tuple[str, ...]:
+    """Says so where the pool is asked to be larger than what fits."""
+    if asked.pool_tokens is None:
+        return ()
+    unlimited = msgspec.structs.replace(full, pool_tokens=None)
+    fits = max(0, divide(worst.budget, worst.cells, worst.states, unlimited, rules).tokens)
+    if asked.pool_tokens <= fits:
+        return ()
+    said = f"--max-total-tokens {asked.pool_tokens:,} is more than the {fits:,} that fit"
+    return (f"{said}: SGLang warns and takes what fits",)
 
 
 def notes(worst: Rank, rules: Rules, model: Model) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from draftmark.planner.sglang import terms
 from draftmark.planner.sglang.cells import Cells, States, cells, states
 from draftmark.planner.sglang.pools import Pools, divide, multimodal_reserve
 from draftmark.planner.sglang.rules import Rules
+from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.units import Bytes
 
@@ -72,7 +73,7 @@ def rank(
         budget=budget,
         # What is missing before the start lowers the budget only by the fraction.
         deviation=learned.deviation
-        * (deviation**2 + ((full.memory_fraction or 0) * spread(machine_terms)) ** 2) ** 0.5,
+        * (deviation**2 + ((full.memory_fraction or 0) * spread(machine_terms)) ** 2 + rules.drift**2) ** 0.5,
         learned=learned,
         pools=divide(budget, found, held, full, rules),
     )
@@ -80,7 +81,7 @@ def rank(
 
 def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
     """Weights of the draft on one rank; drafts share the target's ranks."""
-    if full.speculative is None or full.speculative.algorithm.upper() in ("NGRAM", "NONE"):
+    if not drafts(full):
         return None
     groups = draft.weights if draft is not None else layout.draft_groups(model)
     size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))

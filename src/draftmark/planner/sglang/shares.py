@@ -3,8 +3,8 @@
 from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.model import Gqa, Model, Recurrent
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.sglang.cells import SPLIT_WINDOWS, WINDOW_RATIO
-from draftmark.planner.sglang.flags import has_flag, number_flag
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 

@@ -5,9 +5,9 @@ from typing import Final
 from draftmark.configuration import Configuration
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
+from draftmark.planner.flags import has_flag
 from draftmark.planner.layout import attention_ranks
 from draftmark.planner.sglang.defaults import captures_prefill
-from draftmark.planner.sglang.flags import has_flag
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.terms import Term
 from draftmark.units import GIB, Bytes

@@ -1,5 +1,7 @@
 """vLLM's ledger of one rank, and the risks that follow from what stays free."""
 
+import math
+
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.ledger import Entry, Ledger, close
@@ -38,7 +40,9 @@ def ledger(one: Rank, full: Configuration, machine: Machine, rules: Rules, block
     return close(rank=number, capacity=machine.device.memory, entries=tuple(entries))
 
 
-def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, context: int) -> tuple[Risk, ...]:
+def risks(
+    worst: Rank, full: Configuration, machine: Machine, rules: Rules, blocks: int, context: int
+) -> tuple[Risk, ...]:
     """Probabilities by phase. Lack of pool asks for more utilization, lack of headroom for less."""
     total = machine.device.memory
     start = worst.requested - (total - worst.context.bytes)
@@ -46,6 +50,8 @@ def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, cont
     needed = worst.grouping.request_blocks(context, full) * worst.grouping.block_bytes
     beyond = total - worst.requested - worst.context.bytes
     graphs = worst.graphs.bytes if worst.graphs is not None and not rules.graphs_charged else 0
+    # Only an override allocates more blocks than the budget holds.
+    more = blocks * worst.grouping.block_bytes - worst.budget - beyond if blocks > worst.blocks else -math.inf
     found = [
         Risk(
             phase="load",
@@ -54,7 +60,7 @@ def risks(worst: Rank, full: Configuration, machine: Machine, rules: Rules, cont
         ),
         Risk(
             phase="pool",
-            probability=exceeds(needed - worst.budget, worst.deviation),
+            probability=max(exceeds(needed - worst.budget, worst.deviation), exceeds(more, worst.deviation)),
             why=(
                 f"one request of {context:,} tokens takes {needed / GIB:.2f} of {worst.budget / GIB:.2f} GiB; where "
                 "that is too little, raise the utilization or shorten --max-model-len"

@@ -10,6 +10,7 @@ from draftmark.hardware import Device, Machine
 from draftmark.ledger import Pool
 from draftmark.model import Mla, Model
 from draftmark.planner import layout
+from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason, Room
 from draftmark.planner.room import lengths
@@ -63,9 +64,9 @@ def predict(
         bytes_per_request=request_bytes(worst.grouping, full, context),
         longest_request=longest(worst.grouping, full, blocks, context),
         room=room(worst.grouping, full, blocks, context),
-        risks=risks(worst, full, machine, rules, context),
+        risks=risks(worst, full, machine, rules, blocks, context),
         reasons=reasons,
-        notes=notes(worst, model, rules),
+        notes=(*beyond(worst, blocks), *notes(worst, model, rules)),
         reach=None if target is None else reach(worst, full, target, blocks),
     )
 
@@ -118,6 +119,9 @@ def resolve(
         "dtype": layout.served_dtype(model, "vllm"),
         "kv_dtype": (model.kv_dtype if rules.since(0, 13) else None, "the checkpoint asks for it"),
     }
+    if configuration.context == -1:
+        configuration = msgspec.structs.replace(configuration, context=None)
+        defaults["context"] = (model.context, "as much of the model's own length as fits")
     chosen = {
         name: value
         for name, (value, _) in defaults.items()
@@ -132,11 +136,17 @@ def resolve(
     return full, tuple(reasons)
 
 
+def beyond(worst: Rank, blocks: int) -> tuple[str, ...]:
+    """Says so where the pool is set to more than is left for it."""
+    if blocks <= worst.blocks:
+        return ()
+    said = f"--num-gpu-blocks-override {blocks:,} takes the place of the {worst.blocks:,} blocks that fit"
+    return (f"{said}: vLLM does not check it, and runs out of memory where they do not",)
+
+
 def override(full: Configuration) -> int | None:
     """`--num-gpu-blocks-override`."""
-    flags = full.flags
-    at = flags.index("--num-gpu-blocks-override") if "--num-gpu-blocks-override" in flags[:-1] else None
-    return int(flags[at + 1]) if at is not None and flags[at + 1].isdigit() else None
+    return whole_flag(full, "--num-gpu-blocks-override")
 
 
 def printed(grouping: Grouping, full: Configuration, rules: Rules, context: int, blocks: int) -> int:

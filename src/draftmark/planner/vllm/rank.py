@@ -9,7 +9,9 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
+from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import Learned
+from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.planner.vllm import terms
 from draftmark.planner.vllm.rules import Rules
@@ -75,14 +77,14 @@ def rank(
         grouping=grouped(specifications(model, full, stage, draft), full),
         requested=requested,
         budget=fixed if fixed is not None else requested - sum(term.bytes for term in charged) + learned.budget,
-        deviation=0.0 if fixed is not None else learned.deviation * spread(charged),
+        deviation=0.0 if fixed is not None else learned.deviation * math.hypot(spread(charged), rules.drift),
         learned=learned,
     )
 
 
 def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
     """Weights of the draft on one rank."""
-    if full.speculative is None or full.speculative.algorithm == "ngram":
+    if not drafts(full):
         return None
     groups = draft.weights if draft is not None else layout.draft_groups(model)
     size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))
@@ -92,7 +94,4 @@ def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Ter
 
 def fixed_pool(full: Configuration) -> int | None:
     """`--kv-cache-memory-bytes`, which takes the place of the budget."""
-    flags = full.flags
-    names = ("--kv-cache-memory-bytes", "--kv-cache-memory")
-    text = next((flags[at + 1] for at, flag in enumerate(flags[:-1]) if flag in names), None)
-    return int(float(text)) if text is not None and text.replace(".", "").isdigit() else None
+    return whole_flag(full, "--kv-cache-memory-bytes")

@@ -10,6 +10,7 @@ from draftmark.errors import BadInput
 from draftmark.model import Gqa, Layer, Mixer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
 from draftmark.planner.layout import Stage
+from draftmark.planner.speculation import drafts
 
 Kind = Literal["full", "window", "chunk", "state"]
 
@@ -86,7 +87,7 @@ def specifications(model: Model, configuration: Configuration, stage: Stage, dra
     found: list[Spec] = []
     for layer in stage.layers(model):
         found += layer_specs(layer, model, configuration)
-    if stage.last and configuration.speculative is not None and configuration.speculative.algorithm != "ngram":
+    if stage.last and drafts(configuration):
         found += draft_specs(model, configuration, draft)
     if not found:
         raise BadInput("the model caches nothing that vLLM pages", place=model.name, remedy="plan another model")

@@ -5,11 +5,11 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.versions import parse_version
 from draftmark.hardware import Device
 from draftmark.model import Model
 from draftmark.physics.memory import element_bytes
 from draftmark.planner.terms import Term
-from draftmark.planner.versions import parse_version
 from draftmark.planner.vllm.rules import NEWEST
 from draftmark.units import GIB, Bytes
 

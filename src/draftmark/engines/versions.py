@@ -20,3 +20,16 @@ def parse_version(text: str) -> Version:
         raise BadInput(f"{text!r} is not a version", place="--engine-version", remedy="write it like 0.5.15.post1")
     numbers = tuple(int(part) for part in match.group(1).split("."))
     return (*numbers, int(match.group(2))) if match.group(2) else numbers
+
+
+def ahead(version: Version, newest: Version) -> int:
+    """How many versions it is ahead of the newest that was read, by the first number that differs: 0.36.1 of 0.33.0: 3.
+
+    A build from source, whose number is 0.0.0 or says nothing, counts as one ahead.
+    """
+    if not any(version):
+        return 1
+    differing = next(((one, other) for one, other in zip(version, newest, strict=False) if one != other), None)
+    if differing is None:
+        return int(len(version) > len(newest) and any(version[len(newest) :]))
+    return max(0, differing[0] - differing[1])

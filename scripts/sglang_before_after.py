@@ -1,10 +1,10 @@
 """Measure a real SGLang with and without the plug-in, and compare both kernels inside it; results go to one folder.
 
-    python scripts/sglang_before_after.py MODEL OUT [--gpus 0,1]
+    python scripts/sglang_before_after.py MODEL OUT [--gpus 0,1] [--modes off on shadow]
 
 Needs sglang and draftmark (with its entry points) in this Python; weights are made up. Three servers: `off` on the
-first GPU, `on` and then `shadow` on the last, so that with two GPUs nothing shares one with a server that is measured;
-on one GPU they run one after another. `off` and `on` are swept with `draftmark sweep`, ragged batches go to `shadow`.
+first GPU, `on` and, when that has ended, `shadow` on the last. `on` and then `off` are swept with `draftmark sweep`,
+never both at once, since steps of a few milliseconds are bound by the host; ragged batches go to `shadow`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SPECULATION: Final = shlex.split(
 )
 LARGEST_BATCH: Final = {"off": 1, "on": 1, "shadow": 4}
 """Largest batch that is captured in graphs, by value of DRAFTMARK_SGLANG."""
-TOKENS: Final = {"off": 32, "on": 128}
+TOKENS: Final = {"off": 32, "on": 512}
 """Output of one request: a step of the one at 131k takes 50 times as long as one of the other."""
 PORTS: Final = {"off": 30100, "on": 30200, "shadow": 30300}
 BATCHES: Final = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17, 1200, 1201))
@@ -34,8 +34,17 @@ BATCHES: Final = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17,
 def sweep(server: Server, model: str, out: Path) -> None:
     """`draftmark sweep` on one server, with a run in a store of its own."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
-    argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "5"]
-    argv += ["--store", str(out / f"{server.name}.db"), "--warm-up", "2", "--log", str(server.log)]
+    argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "9"]
+    argv += [
+        "--store",
+        str(out / f"{server.name}.db"),
+        "--warm-up",
+        "2",
+        "--point-time",
+        "75",
+        "--log",
+        str(server.log),
+    ]
     argv += ["--tokenizer", model]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     (out / f"sweep-{server.name}.txt").write_text(done.stdout + done.stderr)
@@ -58,24 +67,28 @@ def ragged(server: Server) -> None:
     print("shadow", *[line for line in server.lines() if "shadow:" in line][-6:], sep="\n", flush=True)
 
 
-def run(modes: list[str], gpu: str, model: str, out: Path, texts: dict[str, list[int]]) -> None:
-    """The servers of one GPU, one after another."""
-    for mode in modes:
-        flags = [*SPECULATION, "--cuda-graph-max-bs", str(LARGEST_BATCH[mode])]
-        server = Server(mode, model, out, gpu=gpu, port=PORTS[mode], flags=flags, mode=mode)
-        try:
-            server.wait()
-            if mode == "shadow":
-                ragged(server)
-            else:
-                texts[mode] = server.generate(prompt_of(3000, 5), 32)
-                sweep(server, model, out)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as reason:
-            print(f"{mode}: {reason}", flush=True)
-        finally:
-            server.stop()
-        told = ("draftmark.sglang", "left to SGLang", "verify kernel", "Traceback")
-        print(mode, *[line for line in server.lines() if any(word in line for word in told)][:12], sep="\n", flush=True)
+def start(mode: str, model: str, out: Path, gpu: str) -> Server:
+    """The server of one mode."""
+    flags = [*SPECULATION, "--cuda-graph-max-bs", str(LARGEST_BATCH[mode])]
+    return Server(mode, model, out, gpu=gpu, port=PORTS[mode], flags=flags, mode=mode)
+
+
+def use(server: Server, model: str, out: Path, texts: dict[str, list[int]]) -> None:
+    """Measure or compare with one server, and end it."""
+    try:
+        server.wait()
+        if server.name == "shadow":
+            ragged(server)
+        else:
+            texts[server.name] = server.generate(prompt_of(3000, 5), 32)
+            sweep(server, model, out)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as reason:
+        print(f"{server.name}: {reason}", flush=True)
+    finally:
+        server.stop()
+    told = ("draftmark.sglang", "left to SGLang", "verify kernel", "Traceback")
+    lines = [line for line in server.lines() if any(word in line for word in told)]
+    print(f"{server.name}: stopped", *lines[:12], sep="\n", flush=True)
 
 
 def main() -> None:
@@ -86,18 +99,22 @@ def main() -> None:
     parser.add_argument("--gpus", default="0,1")
     parser.add_argument("--modes", nargs="*", default=["off", "on", "shadow"], choices=["off", "on", "shadow"])
     arguments = parser.parse_args()
-    gpus, out = arguments.gpus.split(","), arguments.out
+    gpus, model, out = arguments.gpus.split(","), arguments.model, arguments.out
     out.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-c", "import draftmark.store, draftmark.sweep"], check=True)
     texts: dict[str, list[int]] = {}
-    first, rest = ([mode for mode in arguments.modes if (mode == "off") is it] for it in (True, False))
-    slow = threading.Thread(target=run, args=(first, gpus[0], arguments.model, out, texts))
-    slow.start()
-    if len(gpus) == 1:
-        slow.join()
-    run(rest, gpus[-1], arguments.model, out, texts)
-    slow.join()
-    print("greedy text of off and on is the same:", len(texts) == 2 and texts["off"] == texts["on"], flush=True)
+    places = {"on": gpus[-1], "off": gpus[0]}
+    measured = [start(mode, model, out, gpu) for mode, gpu in places.items() if mode in arguments.modes]
+    try:
+        for server in measured:
+            use(server, model, out, texts)
+    finally:
+        for server in measured:
+            server.stop()
+    if "shadow" in arguments.modes:
+        use(start("shadow", model, out, gpus[-1]), model, out, texts)
+    if len(texts) > 1:
+        print("greedy text of off and on is the same:", texts["off"] == texts["on"], flush=True)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ RULES: Final[tuple[Rule, ...]] = (
     around.bad_arguments,
     around.port_taken,
     around.no_such_model,
+    around.launcher_failed,
     around.not_installed,
     around.illegal_instruction,
     around.wrong_build,
@@ -63,8 +64,8 @@ CODES: Final = (
     "too-few-gpus", "host-memory-short", "host-out-of-memory", "host-oom-killer", "illegal-access", "device-fault",
     "shared-memory", "kernel-tile", "watchdog", "communication-error", "waits-for-worker", "health-check-failed",
     "silent-work", "killed", "crashed", "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments",
-    "address-in-use", "no-such-model", "not-installed", "illegal-instruction", "wrong-build", "disk-full", "no-engine",
-    "unknown",
+    "address-in-use", "no-such-model", "launcher-failed", "not-installed", "illegal-instruction", "wrong-build",
+    "disk-full", "no-engine", "unknown",
 )  # fmt: skip
 """Every code that a finding can have; docs/findings.md describes each."""
 

@@ -37,6 +37,33 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         ("ddress already",),
         r"(?<!failed : )(?<!ZMQError: )\bAddress already in use(?!\. Retrying with a new port)",
     ),
+    (
+        "launcher failed",
+        (
+            "docker: ",
+            "Docker daemon",
+            "ssh: ",
+            "Permission denied (",
+            "Host key",
+            "srun: ",
+            "sudo: ",
+            "local forwarding",
+        ),
+        (
+            r"^(?:docker|ssh|srun|sudo): (?P<said>(?:error: )?[A-Z].*|connect to host .*|a password is required"
+            r"|.* not found)$"
+            r"|^(?P<plain>Cannot connect to the Docker daemon.*|Host key verification failed.*"
+            r"|Could not request local forwarding.*|(?:\S+@)?\S+: Permission denied \(.*\)\.?)$"
+        ),
+    ),
+    (
+        "not installed",
+        ("python",),
+        (
+            r"(?:^|[ :'\"‘])(?P<python>[\w./-]*python[\d.]*)['\"’]?: (?:No such file or directory"
+            r"|(?:command )?not found|executable file not found)"
+        ),
+    ),
     ("not installed", ("No module named",), r"No module named '?(?P<module>sglang|vllm|draftmark|torch)\b"),
     (
         "no such model",

@@ -145,3 +145,30 @@ def test_every_code_is_documented() -> None:
     codes_in_source = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source))
     page = (root / "docs" / "cost-of-depth.md").read_text(encoding="utf-8")
     assert codes_in_source == set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
+
+
+def uncounted(depth: int) -> Sample:
+    made = request(depth, 0.01)
+    arrivals = tuple(Arrival(at=one.at, tokens=None) for one in made.arrivals)
+    return msgspec.structs.replace(made, arrivals=arrivals, counted_by="usage at the end")
+
+
+def test_points_at_a_rate_are_no_part_of_the_curve_of_streams() -> None:
+    streams = [point(depth, request(depth, 0.01 + 1e-6 * depth)) for depth in (1000, 4000, 16000)]
+    loaded = [msgspec.structs.replace(point(d, request(d, 0.5)), rate=2.0) for d in (1000, 2000, 4000, 8000)]
+    assert explain([*streams, *loaded]).rows == explain(streams).rows
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([], "no valid point holds a request"),
+        ([point(1000, request(1000, 0.01), invalid="dead")], "no valid point holds a request"),
+        ([point(1000, request(1000, 0.01, steps=0))], "no valid point holds a request"),
+        ([point(1000, uncounted(1000))], "its decode rates are bounds"),
+        ([msgspec.structs.replace(point(1000, request(1000, 0.01)), rate=2.0)], "at a rate"),
+    ],
+)
+def test_why_nothing_can_be_explained_is_told(points: list[Point], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        explain(points)

@@ -92,8 +92,18 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     models: tuple[str, ...]
     context: Tokens | None = None
+    longest_prompt: Tokens | None = None
+    """Where prompts have a limit of their own, below that of prompt and output together."""
+    longest_request: Tokens | None = None
+    """Prompt and output together, where the engine cuts the output off before its context length is full."""
+    ranks: int = 1
+    """Data-parallel ranks: each has a pool and a running limit of its own, and requests are spread over them."""
     pool_tokens: Tokens | None = None
+    """Of one rank, the smallest."""
+    pool_reserved: Tokens = Tokens(0)
+    """Tokens of the pool that no request can have."""
     max_running: int | None = None
+    """Of one rank."""
     page: Tokens | None = None
     chunk: Tokens | None = None
     draft_tokens: int | None = None

@@ -1,5 +1,6 @@
 import json
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -104,6 +105,9 @@ NOWHERE = "http://127.0.0.1:9"
         (("--rate", "nan"), "--rate"),
         (("--rate", "inf"), "--rate"),
         (("--rate", "-1"), "--rate"),
+        (("--rate", "0.0000001"), "--rate"),
+        (("--rate", "1", "--requests", "100000"), "--rate"),
+        (("--rate", "1,2", "--concurrency", "4"), "--rate"),
         (("--point-time", "-1"), "--point-time"),
         (("--point-time", "nan"), "--point-time"),
         (("--timeout", "nan"), "--timeout"),
@@ -195,3 +199,31 @@ def test_a_refused_request_has_nothing_to_go_on_with(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "exceed the limit of 1000" in result.stderr
     assert "--resume" not in result.stderr
+
+
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_a_full_disk_ends_a_sweep_with_what_was_kept(tmp_path: Path, json_wanted: bool) -> None:
+    store = tmp_path / "runs.db"
+    command = [sys.executable, "-m", "draftmark", "sweep", "--depths", "100,200,300,400,500,600", "--output", "600"]
+    command += ["--repeats", "1", "--max-repeats", "1", "--store", str(store), *(["--json"] if json_wanted else [])]
+    with ground_truth(Setup(pace=Pace(first=0.001, step=0.0))) as server:
+        result = subprocess.run(
+            [*command, "--url", server.url],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (180_000, 180_000)),
+        )
+    with Store(store, read_only=True) as opened:
+        kept = [record.point.asked for record in opened.points(1) if record.finished]
+    assert 0 < len(kept) < 6
+    assert result.returncode == 2
+    assert "the store cannot be used" in result.stderr.splitlines()[-1]
+    assert f"run 1 is kept; go on with `draftmark sweep --resume 1 --store {store}`" in result.stderr
+    if json_wanted:
+        shown = json.loads(result.stdout)
+        assert "the store cannot be used" in shown["stopped"]
+        assert [row["point"]["asked"] for row in shown["points"]][: len(kept)] == kept
+    else:
+        assert all(f"│ {depth}" in result.stdout.replace("  ", "") for depth in kept)

@@ -52,6 +52,33 @@ def test_real_answers_of_sglang(row: dict[str, Any]) -> None:
     assert weights == round(info["internal_states"][0]["memory_usage"]["weight"] * GIB)
 
 
+@pytest.mark.parametrize("row", READY, ids=[row["name"] for row in READY])
+def test_what_a_request_may_have_in_real_answers_of_sglang(row: dict[str, Any]) -> None:
+    info = row["server_info"]
+    state = Sglang().probe(answering({"/server_info": info}), "http://host:1")
+    assert state is not None
+    assert (state.longest_prompt, state.ranks) == (info["max_req_input_len"] - 1, 1)
+    context = info["max_req_input_len"] + 6
+    assert context % 4096 == 0, "none of these pools is smaller than its model's context"
+    assert state.longest_request == context - 2
+    assert state.max_running == info["internal_states"][0]["effective_max_running_requests_per_dp"]
+    assert state.draft_tokens == info["speculative_num_draft_tokens"]
+
+
+def test_ranks_of_sglang_have_a_pool_and_a_limit_each() -> None:
+    info = json.loads(json.dumps(READY[0]["server_info"]))
+    first = info["internal_states"][0]
+    second = json.loads(json.dumps(first))
+    second["memory_usage"]["token_capacity"] -= 5000
+    second["effective_max_running_requests_per_dp"] -= 7
+    info |= {"dp_size": 2, "internal_states": [first, second]}
+    state = Sglang().probe(answering({"/server_info": info}), "http://host:1")
+    assert state is not None
+    assert state.ranks == 2
+    assert state.pool_tokens == first["memory_usage"]["token_capacity"] - 5000
+    assert state.max_running == first["effective_max_running_requests_per_dp"] - 7
+
+
 def test_there_are_real_answers() -> None:
     assert len(READY) >= 10
 
@@ -96,6 +123,65 @@ def test_vllm_by_models_version_and_metrics() -> None:
         "page": 128,
         "memory_fraction": 0.92,
     }
+
+
+def _labels(**labels: str) -> str:
+    return "vllm:cache_config_info{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "} 1.0\n"
+
+
+POOLS = {
+    "stated": (_labels(block_size="128", num_gpu_blocks="1024", kv_cache_size_tokens="131072"), 131072, 1),
+    "by blocks": (_labels(block_size="16", num_gpu_blocks="500", sliding_window="None"), 8000, 1),
+    "stated as None": (_labels(block_size="16", num_gpu_blocks="500", kv_cache_size_tokens="None"), 8000, 1),
+    "of a window": (_labels(block_size="16", num_gpu_blocks="500", sliding_window="4096"), None, 1),
+    "not yet": (_labels(block_size="16", num_gpu_blocks="None"), None, 1),
+    "two engines": (
+        "".join(_labels(engine=engine, block_size="16", num_gpu_blocks="500") for engine in "01"),
+        4000,
+        2,
+    ),
+    "two engines, stated": (
+        "".join(_labels(engine=e, block_size="16", num_gpu_blocks="500", kv_cache_size_tokens="3900") for e in "01"),
+        3900,
+        2,
+    ),
+    "no Prometheus text": ("<html>{</html>", None, 1),
+}
+
+
+@pytest.mark.parametrize(("metrics", "pool", "ranks"), POOLS.values(), ids=POOLS)
+def test_the_pool_of_vllm_whatever_it_states_it_by(metrics: str, pool: int | None, ranks: int) -> None:
+    state = Vllm().probe(answering({"/v1/models": {"data": [CARD]}, "/metrics": metrics}), "http://host:1")
+    assert state is not None
+    assert (state.pool_tokens, state.ranks) == (pool, ranks)
+
+
+def test_vllm_in_its_developers_mode_says_its_limits() -> None:
+    resolved = {
+        "scheduler_config": {"max_num_seqs": 128, "max_num_batched_tokens": 2048},
+        "speculative_config": {"num_speculative_tokens": 3},
+    }
+    answers = {"/v1/models": {"data": [CARD]}, "/server_info": {"vllm_config": resolved, "vllm_env": {}}}
+    state = Vllm().probe(answering(answers), "http://host:1")
+    assert state is not None
+    assert (state.max_running, state.chunk, state.draft_tokens) == (128, 2048, 3)
+    assert state.cache_flush == "/reset_prefix_cache"
+
+
+@pytest.mark.parametrize("info", [None, "text", {"vllm_config": "model='m', ..."}, {"vllm_config": {}}, TimeoutError])
+def test_vllm_that_says_less_is_still_vllm(info: Any) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [CARD]})
+        if request.url.path != "/server_info" or info is None:
+            return httpx.Response(404)
+        if info is TimeoutError:
+            raise httpx.ReadTimeout("it looks over the machine", request=request)
+        return httpx.Response(200, json=info)
+
+    state = Vllm().probe(httpx.Client(transport=httpx.MockTransport(answer)), "http://host:1")
+    assert state is not None
+    assert (state.engine, state.max_running, state.draft_tokens) == ("vllm", None, None)
 
 
 def test_vllm_without_metrics_still_answers() -> None:

@@ -4,8 +4,10 @@ import re
 import pytest
 from rich.console import Console
 
-from draftmark.report.sweep import points
+from draftmark.physics.statistics import Median
+from draftmark.report.sweep import _spread, points, sending
 from draftmark.sample import Arrival, Point, Sample
+from draftmark.sweep import Sending
 from draftmark.units import Seconds, Tokens
 
 
@@ -54,3 +56,18 @@ def test_no_number_is_cut_at_any_width(width: int) -> None:
 def test_a_table_is_one_where_there_is_room() -> None:
     assert "│" in shown(200, point())
     assert "│" not in shown(60, point())
+
+
+@pytest.mark.parametrize(
+    ("half_width", "shown"), [(0.0001, "2"), (0.02, "2 ±2.0%"), (9.9, "2 ±990%"), (168_888.0, "2 ±>999%")]
+)
+def test_an_interval_that_says_nothing_is_not_spelt_out(half_width: float, shown: str) -> None:
+    estimate = Median(value=2.0, low=1.9999, high=2 * (1 + half_width), count=3, method="log student")
+    assert _spread(estimate, lambda value: f"{value:g}") == shown
+
+
+def test_what_is_under_way_at_a_rate_says_how_long_it_takes() -> None:
+    event = Sending(
+        asked=Tokens(1000), concurrency=1, rate=0.5, repeat=1, predicted=None, requests=20, lasts=Seconds(40.0)
+    )
+    assert sending(event) == "1,000 tokens at 0.5 requests/s, 20 that come over 40.00 s, repeat 1"

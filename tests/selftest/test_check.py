@@ -1,4 +1,10 @@
+import signal
+import subprocess
+import sys
+import time
+
 import msgspec
+import psutil
 import pytest
 
 from draftmark.sample import Arrival, Sample
@@ -65,3 +71,20 @@ def test_what_is_not_met_is_named() -> None:
     bad = msgspec.structs.replace(good, exact=False, ttft_median=Seconds(0.002), rate_median=0.006)
     late = msgspec.structs.replace(load, ttft_mean=Seconds(0.006))
     assert [line.split(":")[0] for line in failures(Report(shapes=(bad,), load=late))] == ["plain"] * 3 + ["64 streams"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_server_does_not_outlive_the_selftest(number: int) -> None:
+    command = [sys.executable, "-m", "draftmark", "selftest", "--requests", "100"]
+    selftest = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    servers: list[psutil.Process] = []
+    while not servers:
+        time.sleep(0.05)
+        servers = psutil.Process(selftest.pid).children()
+    time.sleep(0.3)
+    selftest.send_signal(number)
+    assert selftest.wait(timeout=10) != 0
+    deadline = time.monotonic() + 10
+    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in servers):
+        assert time.monotonic() < deadline, "the server is an orphan"
+        time.sleep(0.05)

@@ -22,12 +22,19 @@ def token(done: int, *, prompt: int = 9, **fields: object) -> bytes:
 
 
 @contextmanager
-def hostile(generate: Answer, *, models: Answer = lambda _: iter([MODELS]), status: int = 200) -> Iterator[str]:
-    """A server whose completions are those of `generate`, with `status`."""
+def hostile(
+    generate: Answer,
+    *,
+    models: Answer = lambda _: iter([MODELS]),
+    status: int = 200,
+    models_status: int = 200,
+    location: str | None = None,
+) -> Iterator[str]:
+    """A server whose completions are those of `generate`, with `status`; `location` is sent with each redirection."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._send(models(self.path) if self.path == "/v1/models" else None)
+            self._send(models(self.path) if self.path == "/v1/models" else None, models_status)
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -35,6 +42,8 @@ def hostile(generate: Answer, *, models: Answer = lambda _: iter([MODELS]), stat
 
         def _send(self, pieces: Iterator[bytes] | None, code: int = 200) -> None:
             self.send_response(404 if pieces is None else code)
+            if location is not None and 300 <= code < 400:
+                self.send_header("Location", location)
             self.end_headers()
             try:
                 for piece in pieces or ():

@@ -120,8 +120,16 @@ def test_a_depth_beyond_the_embedded_engines_pool_is_not_sent(embedded: Server) 
 def test_vllm(vllm: Server) -> None:
     result, counted, first = measured(vllm, OPTIONS)
     assert result.state.engine == "vllm"
+    assert result.state.pool_tokens == 2**30 // (4 * 2 * 4 * 64 * 4), "1 GiB of keys and values of 4 heads in 4 layers"
+    assert result.refusals == ()
     agree(result, counted, first)
     assert all("not proved" not in flag for point in result.points for flag in point.flags)
+
+
+def test_so_many_streams_as_vllms_pool_cannot_hold_are_not_sent(vllm: Server) -> None:
+    options = msgspec.structs.replace(OPTIONS, concurrency=(40,))
+    with pytest.raises(BadInput, match=r"40 x 4,096 tokens .* exceed the pool of 130,944"):
+        sweep(vllm.url, (4000,), options, sink=lambda point: None)
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])

@@ -16,6 +16,7 @@ from draftmark.sweep import Options, sweep
 from draftmark.units import Tokens
 
 from .conftest import FAST
+from .hostile import MODELS, hostile
 
 QUICK = Options(warm_up=0, repeats=1, most_repeats=1, output=Tokens(4))
 
@@ -52,11 +53,14 @@ def test_a_server_that_fails_on_a_few_tokens(server: GroundTruth) -> None:
         sweep(server.url, (100,), QUICK, sink=nothing)
 
 
-def test_a_chat_only_server_is_found_out(server: GroundTruth) -> None:
-    server.control(Setup(pace=FAST, completions=False))
-    result = sweep(server.url, (100,), QUICK, sink=nothing)
+@pytest.mark.parametrize("tokenize", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_chat_only_server_is_found_out(server: GroundTruth, tokenize: bool, strict: bool) -> None:
+    server.control(Setup(pace=FAST, completions=False, tokenize=tokenize, strict=strict))
+    result = sweep(server.url, (100, 900), QUICK, sink=nothing)
     assert result.dialect.route == "/v1/chat/completions"
-    assert result.points[0].invalid is None
+    assert [point.invalid for point in result.points] == [None, None]
+    assert [sample.prompt_tokens for point in result.points for sample in point.measured] == [100, 900]
     asked = msgspec.structs.replace(QUICK, api="completions")
     assert "no such route" in message(server.url, asked)
 
@@ -98,3 +102,46 @@ def website() -> Iterator[str]:
 def test_what_answers_is_something_else(website: str) -> None:
     with pytest.raises(BadInput, match="not an OpenAI-compatible server"):
         sweep(website, (100,), QUICK, sink=nothing)
+
+
+STATUSES = {
+    301: (BadInput, "answers 301 and points to https://elsewhere/v1; give that address with --url"),
+    308: (BadInput, "answers 308 and points to https://elsewhere/v1; give that address with --url"),
+    400: (BadInput, "answers 400 (not now)"),
+    401: (BadInput, "wants a key (401)"),
+    403: (BadInput, "wants a key (403)"),
+    429: (BadInput, "answers 429 (not now): it limits requests"),
+    500: (EngineFailed, "answers 500 (not now)"),
+    503: (EngineFailed, "answers 503 (not now); is it still loading? see its log"),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("route", ["/v1/models", "/v1/completions"])
+def test_a_status_is_told_with_the_servers_words(route: str, status: int) -> None:
+    kind, words = STATUSES[status]
+    body = b'{"error": {"message": "not now"}}'
+    codes = {"models_status": status} if route == "/v1/models" else {"status": status}
+    models = MODELS if route == "/v1/completions" else body
+    with (
+        hostile(
+            lambda _: iter([body]), models=lambda _: iter([models]), location="https://elsewhere/v1", **codes
+        ) as url,
+        pytest.raises(kind) as problem,
+    ):
+        sweep(url, (100,), msgspec.structs.replace(QUICK, api="completions"), sink=nothing)
+    assert words in str(problem.value)
+    assert route in problem.value.place
+
+
+@pytest.mark.parametrize("body", [b'{"choices": [{"text": "a b"}]}', b"<html>log in</html>"])
+def test_what_is_no_stream_is_shown(body: bytes) -> None:
+    with hostile(lambda _: iter([body])) as url, pytest.raises(EngineFailed) as problem:
+        sweep(url, (100,), QUICK, sink=nothing)
+    assert f"streamed no output; it sent: {body.decode()}" in str(problem.value)
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (404, True), (422, True), (408, False), (429, False)])
+def test_a_request_to_come_back_later_is_no_refusal(server: GroundTruth, status: int, refused: bool) -> None:
+    result = sweep(server.url, (100,), QUICK, sink=nothing)
+    assert msgspec.structs.replace(result, stopped=f"{status}: too many").refused is refused

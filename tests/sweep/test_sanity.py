@@ -1,7 +1,19 @@
 import json
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
-from draftmark.sweep.sanity import Sanity, flag, judge, planted
+import httpx
+import pytest
+
+from draftmark.sample import Point
+from draftmark.selftest.model import Setup
+from draftmark.selftest.process import GroundTruth
+from draftmark.sweep import Options, sweep
+from draftmark.sweep.sanity import Sanity, ask, flag, judge, planted
+from draftmark.units import Tokens
+
+from .conftest import FAST
 
 
 def answer(text: str, logprobs: list[float | None] | None = None) -> bytes:
@@ -54,3 +66,36 @@ def test_the_fact_lies_between_two_lines() -> None:
     text = planted("one\ntwo\nthree\nfour\n", 123456)
     assert "\nThe harbour master's number is 123456.\n" in text
     assert text.endswith("number is")
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(("refuses", "finite"), [((), True), (("logprobs",), None)])
+def test_a_server_without_log_probabilities_is_asked_all_the_same(
+    route: str, refuses: tuple[str, ...], finite: bool | None
+) -> None:
+    def reply(request: httpx.Request) -> httpx.Response:
+        body: dict[str, Any] = json.loads(request.content)
+        if set(refuses) & set(body):
+            return httpx.Response(400, json={"error": {"message": "logprobs are not supported"}})
+        content = answer(SOUND) if "logprobs" in body else json.dumps({"choices": [{"text": SOUND}]}).encode()
+        return httpx.Response(200, content=content)
+
+    server = SimpleNamespace(
+        dialect=SimpleNamespace(route=route, model="m"),
+        state=SimpleNamespace(url="http://host:1"),
+        http=httpx.Client(transport=httpx.MockTransport(reply)),
+    )
+    maker = SimpleNamespace(text=lambda about: "a line\n" * about)
+    found = ask(cast("Any", server), cast("Any", maker), 1000, seed=1, patience=1.0)
+    assert found is not None
+    assert (found.finite, found.text) == (finite, SOUND)
+
+
+@pytest.mark.parametrize("concurrency", [(1,), (3,), (1, 3)])
+def test_sanity_is_asked_once_a_depth_at_any_load(server: GroundTruth, concurrency: tuple[int, ...]) -> None:
+    server.control(Setup(pace=FAST))
+    options = Options(warm_up=0, repeats=1, most_repeats=1, output=Tokens(4), sanity=True, concurrency=concurrency)
+    points: list[Point] = []
+    sweep(server.url, (300, 600), options, sink=points.append)
+    told = [any("planted fact" in one for one in point.flags) for point in points]
+    assert told == [True, False] * len(concurrency) if len(concurrency) == 1 else [True, False, False, False]

@@ -18,7 +18,7 @@ def test_a_counting_request_is_greedy_where_the_server_takes_a_temperature(greed
         return httpx.Response(200, json={"usage": {"prompt_tokens": len(bodies[-1]["prompt"]) + 1}})
 
     with httpx.Client(transport=httpx.MockTransport(answer)) as http:
-        counter = UsageCounter(http, "http://server", "m", greedy=greedy)
+        counter = UsageCounter(http, "http://server", "/v1/completions", "m", greedy=greedy)
         assert counter.count("four", special=True) == 5
         assert counter.count("four", special=False) == 4
     assert {body.get("temperature") for body in bodies} == ({0} if greedy else {None})

@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
+from draftmark.errors import BadInput
+
+_SHOWN = 50
+"""Points in the table: a benchmark with a length of its own for each request has thousands."""
 
 
 def import_(
@@ -23,6 +27,7 @@ def import_(
     from draftmark.sweep.keep import Keeper
     from draftmark.trial import Environment
 
+    _require_each_once(files)
     found = [imported for file in files for imported in read_results(file)]
     points = [point for imported in found for point in imported.points]
     name = model or next((imported.model for imported in found if imported.model), None)
@@ -35,6 +40,18 @@ def import_(
     if json:
         show_json({"run": run, "points": [{"point": point, "figures": figures(point)} for point in points]})
         return
-    show(table(points))
+    show(table(points[:_SHOWN]))
+    if len(points) > _SHOWN:
+        show(f"{len(points) - _SHOWN:,} more points are not shown; `draftmark export {run}` has them all.")
     tools = ", ".join(sorted({imported.tool for imported in found}))
     show(f"Run {run} is kept, read as results of {tools}.")
+
+
+def _require_each_once(files: list[Path]) -> None:
+    """Raise BadInput for a file that is named twice: its requests would count twice."""
+    seen: set[Path] = set()
+    for file in files:
+        place = file.resolve()
+        if place in seen:
+            raise BadInput("is given twice", place=str(file), remedy="name each file once")
+        seen.add(place)

@@ -50,14 +50,14 @@ class _Progress:
         elif isinstance(event, Sending | Asking):
             self._line = report.sending(event) if isinstance(event, Sending) else report.asking(event)
         else:
-            self._console.print(report.started(event))
+            self._console.print(report.started(event), soft_wrap=not self._console.is_terminal)
         if self._console.is_terminal:
             from rich.console import Group
             from rich.text import Text
 
             self._live.update(Group(report.points(tuple(self._points.values())), Text(self._line)), refresh=True)
         elif isinstance(event, Sending | Asking):
-            self._console.print(self._line, markup=False)
+            self._console.print(self._line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

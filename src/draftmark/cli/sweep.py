@@ -2,107 +2,43 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
 
 import typer
 
+from draftmark.cli import sweep_options as options
 from draftmark.cli.options import JsonOption, StoreOption, open_store
 from draftmark.cli.resuming import inherited, require_same_server
 from draftmark.cli.sweeping import Wanted, run
 from draftmark.errors import BadInput
 
-_MEASURE = "Measuring"
-_PROMPTS = "Prompts"
-_SERVER = "Server"
-
 
 def sweep(
     context: typer.Context,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="The server, as in http://127.0.0.1:8000. [required, save with --resume]",
-            rich_help_panel=_SERVER,
-            show_default=False,
-        ),
-    ] = None,
-    depths: Annotated[str, typer.Option(help="Prompt tokens, increasing.", metavar="1k,2k,4k")] = "1k,2k,4k,8k",
-    output: Annotated[str, typer.Option(help="Tokens of output a request.", metavar="TOKENS")] = "32",
-    concurrency: Annotated[str, typer.Option(help="Requests at once; several are swept in turn.")] = "1",
-    rate: Annotated[
-        str | None, typer.Option(help="Requests a second that come whatever happens, instead.", metavar="0.5,1,2")
-    ] = None,
-    requests: Annotated[int, typer.Option(min=1, help="Requests at each rate.")] = 20,
-    mode: Annotated[
-        Literal["cold", "warm"],
-        typer.Option(help="cold: every prompt is new. warm: one prompt grows, and its prefix is reused."),
-    ] = "cold",
-    repeats: Annotated[int, typer.Option(min=1, help="Least repeats a depth.", rich_help_panel=_MEASURE)] = 3,
-    max_repeats: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Most repeats a depth: 10, or --repeats if more.", rich_help_panel=_MEASURE, show_default=False
-        ),
-    ] = None,
-    precision: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            help="Repeat until the step time's interval is within this share of it.",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = 0.02,
-    point_time: Annotated[
-        float, typer.Option(help="Seconds after which a depth is not repeated again.", rich_help_panel=_MEASURE)
-    ] = 600.0,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds the first depth's first token may take.", rich_help_panel=_MEASURE)
-    ] = 900.0,
-    warm_up: Annotated[int, typer.Option(min=0, help="Requests before the first depth.", rich_help_panel=_MEASURE)] = 1,
-    content: Annotated[
-        Literal["code", "prose"], typer.Option(help="Of what ships with Python.", rich_help_panel=_PROMPTS)
-    ] = "code",
-    text: Annotated[
-        list[Path] | None, typer.Option(help="Your own text instead; may be repeated.", rich_help_panel=_PROMPTS)
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="tokenizer.json, for a server without /tokenize.", rich_help_panel=_PROMPTS),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Drawn where not given, so that no run meets its own cache.", min=0, rich_help_panel=_PROMPTS
-        ),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="One of the server's models.", rich_help_panel=_SERVER)] = None,
-    api: Annotated[
-        Literal["auto", "completions", "chat"], typer.Option(help="Which API is used.", rich_help_panel=_SERVER)
-    ] = "auto",
-    api_key: Annotated[
-        str | None, typer.Option(envvar="OPENAI_API_KEY", help="Sent as a bearer token.", rich_help_panel=_SERVER)
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not check the certificate.", rich_help_panel=_SERVER)
-    ] = False,
-    sanity: Annotated[
-        bool, typer.Option("--sanity", help="Also ask for a planted fact at each depth.", rich_help_panel=_MEASURE)
-    ] = False,
-    stall: Annotated[float, typer.Option(help="Seconds that a stream may pause.", rich_help_panel=_MEASURE)] = 60.0,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="The engine's log, to say why it died. Known where draftmark started it.", show_default=False
-        ),
-    ] = None,
-    resume: Annotated[
-        int | None,
-        typer.Option(
-            help="Go on with this run, with its server, depths and options unless given anew; what it finished is not"
-            " measured again.",
-            metavar="RUN",
-        ),
-    ] = None,
+    url: options.Url = None,
+    depths: options.Depths = "1k,2k,4k,8k",
+    output: options.Output = "32",
+    concurrency: options.Concurrency = "1",
+    rate: options.Rate = None,
+    requests: options.Requests = 20,
+    mode: options.Mode = "cold",
+    repeats: options.Repeats = 3,
+    max_repeats: options.MaxRepeats = None,
+    precision: options.Precision = 0.02,
+    point_time: options.PointTime = 600.0,
+    timeout: options.Timeout = 900.0,
+    warm_up: options.WarmUp = 1,
+    content: options.Content = "code",
+    text: options.Texts = None,
+    tokenizer: options.Tokenizer = None,
+    seed: options.Seed = None,
+    model: options.Model = None,
+    api: options.Api = "auto",
+    api_key: options.ApiKey = None,
+    insecure: options.Insecure = False,
+    sanity: options.Sanity = False,
+    stall: options.Stall = 60.0,
+    log: options.Log = None,
+    resume: options.Resume = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -118,7 +54,7 @@ def sweep(
     from draftmark.sweep.given import check_depths, check_options
     from draftmark.units import Tokens
 
-    options = Options(
+    wanted = Options(
         output=Tokens(_one(_tokens(output, "--output"), "--output")),
         concurrency=_numbers(concurrency, "--concurrency"),
         rates=_rates(rate) if rate is not None else (),
@@ -143,13 +79,13 @@ def sweep(
     )
     asked = _tokens(depths, "--depths")
     check_depths(asked)
-    check_options(options)
+    check_options(wanted)
     if log is not None and not log.is_file():
         raise BadInput("there is no such file", place=f"--log {log}", remedy="name the file the engine logs to")
     with open_store(store) as opened:
         run(
             opened,
-            Wanted(url=url, depths=asked, options=options, log=log, resume=resume, store=store, json=json),
+            Wanted(url=url, depths=asked, options=wanted, log=log, resume=resume, store=store, json=json),
         )
 
 

@@ -12,12 +12,12 @@ import typer
 from draftmark.cli.options import show, show_json
 from draftmark.cli.progress import progress
 from draftmark.cli.resuming import command, public
+from draftmark.errors import DraftmarkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from draftmark.diagnose import Diagnosis
-    from draftmark.errors import DraftmarkError
     from draftmark.sample import Point
     from draftmark.store import Store
     from draftmark.sweep import Options, Sweep
@@ -38,7 +38,7 @@ class Wanted:
 
 
 def run(store: "Store", wanted: Wanted) -> None:
-    """Sweep into the store; whatever ends it, what was measured is kept and shown.
+    """Sweep into the store; whatever ends it, a full disk too, what was kept is shown.
 
     Raises:
         CheckFailed: no point is valid.
@@ -53,13 +53,17 @@ def run(store: "Store", wanted: Wanted) -> None:
             with progress(shown=not wanted.json) as tell:
                 result = run_sweep(wanted.url, wanted.depths, wanted.options, session=session, on_event=tell)
         except KeyboardInterrupt:
-            _interrupted(store, session, wanted)
+            _so_far(store, session, wanted, "interrupted")
             raise typer.Exit(128 + (came[0] if came else signal.SIGINT)) from None
+        except DraftmarkError as problem:
+            if session.opened:
+                _so_far(store, session, wanted, str(problem))
+            raise
     diagnosis = _diagnosed(result, session, wanted.log)
     _show(result, diagnosis, run=session.run, json=wanted.json)
-    problem = _problem(result, wanted, _go_on(session, wanted))
-    if problem is not None:
-        raise problem
+    failure = _problem(result, wanted, _go_on(session, wanted))
+    if failure is not None:
+        raise failure
 
 
 @contextmanager
@@ -83,19 +87,20 @@ def _ends_by_signal() -> "Iterator[list[int]]":
             signal.signal(number, signal.SIG_DFL)
 
 
-def _interrupted(store: "Store", session: "Session", wanted: Wanted) -> None:
-    """The table so far, and how to go on."""
+def _so_far(store: "Store", session: "Session", wanted: Wanted, why: str) -> None:
+    """What was kept until the sweep was ended from outside, and how to go on."""
     if session.run is None:
-        print("draftmark: interrupted before anything was measured", file=sys.stderr)
+        print(f"draftmark: {why} before anything was measured", file=sys.stderr)
         return
     points = tuple(record.point for record in store.points(session.run))
     if wanted.json:
-        show_json({"run": session.run, "points": _rows(points), "stopped": "interrupted"})
+        show_json({"run": session.run, "points": _rows(points), "stopped": why})
     elif points:
         from draftmark.report.sweep import points as table
 
         show(table(points))
-    print(f"interrupted: run {session.run} is kept; go on with `{_go_on(session, wanted)}`", file=sys.stderr)
+    said = "interrupted: " if why == "interrupted" else ""
+    print(f"{said}run {session.run} is kept; go on with `{_go_on(session, wanted)}`", file=sys.stderr)
 
 
 def _go_on(session: "Session", wanted: Wanted) -> str:
@@ -118,7 +123,7 @@ def _diagnosed(result: "Sweep", session: "Session", log: Path | None) -> "Diagno
     return diagnosis
 
 
-def _problem(result: "Sweep", wanted: Wanted, go_on: str) -> "DraftmarkError | None":
+def _problem(result: "Sweep", wanted: Wanted, go_on: str) -> DraftmarkError | None:
     """What the exit code says. A request that the server refuses is refused again: there is nothing to go on with."""
     from draftmark.errors import BadInput, CheckFailed, EngineFailed
 

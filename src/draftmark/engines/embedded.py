@@ -9,6 +9,7 @@ import msgspec
 from draftmark import __version__
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.answer import decoded
 from draftmark.engines.embedded_log import Reader
 from draftmark.errors import BadInput
 from draftmark.ledger import Entry, Ledger, Pool, close
@@ -129,11 +130,8 @@ class Embedded:
         answer = client.get(place)
         if answer.status_code != httpx.codes.OK:
             return None
-        try:
-            info = msgspec.json.decode(answer.content, type=Info)
-        except msgspec.DecodeError:
-            return None
-        return info.state(url, Source(place=place))
+        info = decoded(answer.content, Info)
+        return None if info is None else info.state(url, Source(place=place))
 
 
 HELD: Final[tuple[tuple[Literal["weights", "pool", "activations"], tuple[str, Phase]], ...]] = (

@@ -1,8 +1,11 @@
 """Any server that speaks the OpenAI API: what can be read of it without knowing which engine it is."""
 
+from typing import Final
+
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.observation import Observation, ServerState, Source
 from draftmark.units import Tokens
 
@@ -19,22 +22,25 @@ class _Models(msgspec.Struct):
     data: list[_Card]
 
 
+_NO_ROUTE: Final = {404, 405}
+"""What a web server of another kind answers there."""
+
+
 def probe(client: httpx.Client, url: str) -> ServerState | None:
     """Models and context length by /v1/models; None where that is not answered as the API says.
 
     Raises:
-        httpx.HTTPError: nothing answers at `url`, or it refuses (a status error).
+        httpx.HTTPError: nothing answers at `url`, it refuses or points elsewhere (a status error).
     """
     place = f"{url}/v1/models"
     reply = client.get(place)
-    if reply.status_code in {401, 403} or reply.status_code >= 500:
-        reply.raise_for_status()
-    if reply.status_code != 200:
+    if reply.status_code in _NO_ROUTE:
         return None
-    try:
-        cards = msgspec.json.decode(reply.content, type=_Models).data
-    except msgspec.MsgspecError:
+    reply.raise_for_status()
+    answer = decoded(reply.content, _Models)
+    if answer is None:
         return None
+    cards = answer.data
     lengths = {card.max_model_len for card in cards}
     length = lengths.pop() if len(lengths) == 1 else None
     context = None if length is None else Tokens(length)

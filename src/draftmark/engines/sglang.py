@@ -1,5 +1,6 @@
 """SGLang: command line, log and HTTP interface, translated."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import httpx
@@ -8,6 +9,7 @@ import msgspec
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import sglang_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.answer import decoded
 from draftmark.engines.launch import own_words
 from draftmark.engines.sglang_flags import parse_flags, write_flags
 from draftmark.engines.sglang_log import SglangReader
@@ -108,13 +110,19 @@ class _Internal(msgspec.Struct):
 
 
 class _Info(msgspec.Struct):
-    """Fields of /server_info that are used: arguments as resolved, what the scheduler found, and its state."""
+    """Fields of /server_info that are used: arguments as resolved, what the scheduler found, and its state.
+
+    `internal_states` has one entry a data-parallel rank; `max_total_num_tokens` and `max_req_input_len` are those of
+    the first (http_server.py and data_parallel_controller.py of 0.5.15.post1 and 0.5.23).
+    """
 
     model_path: str
     mem_fraction_static: float | None
     version: str | None = None
     served_model_name: str | None = None
     max_total_num_tokens: int | None = None
+    max_req_input_len: int | None = None
+    dp_size: int | None = None
     max_running_requests: int | None = None
     context_length: int | None = None
     page_size: int | None = None
@@ -125,22 +133,24 @@ class _Info(msgspec.Struct):
 
 
 def _state(url: str, place: str, body: bytes) -> ServerState | None:
-    try:
-        info = msgspec.json.decode(body, type=_Info)
-    except msgspec.MsgspecError:
+    info = decoded(body, _Info)
+    if info is None:
         return None
-    internal = info.internal_states[0] if info.internal_states else _Internal()
-    memory = internal.memory_usage
-    tokens = info.max_total_num_tokens if info.max_total_num_tokens is not None else memory.token_capacity
-    running = internal.effective_max_running_requests_per_dp or info.max_running_requests
+    states = info.internal_states
+    memory = states[0].memory_usage if states else _Memory()
+    tokens = _least(state.memory_usage.token_capacity for state in states)
+    running = _least(state.effective_max_running_requests_per_dp for state in states)
     return ServerState(
         url=url,
         engine="sglang",
         version=info.version,
         models=(info.served_model_name or info.model_path,),
         context=_tokens(info.context_length),
-        pool_tokens=_tokens(tokens),
-        max_running=running,
+        longest_prompt=_shifted(info.max_req_input_len, -1),
+        longest_request=_shifted(info.max_req_input_len, _OUTPUT_BEYOND),
+        ranks=len(states) or info.dp_size or 1,
+        pool_tokens=_tokens(info.max_total_num_tokens if tokens is None else tokens),
+        max_running=info.max_running_requests if running is None else running,
         page=_tokens(info.page_size),
         chunk=_tokens(info.chunked_prefill_size),
         draft_tokens=info.speculative_num_draft_tokens,
@@ -165,6 +175,21 @@ def _observations(info: _Info, memory: _Memory, source: Source) -> list[Observat
         for quantity, value, unit in amounts
         if value is not None
     ]
+
+
+_OUTPUT_BEYOND: Final = 4
+"""Tokens by which a request may exceed `max_req_input_len`: that is 5 below `max_req_len` (tp_worker.py), a prompt must
+be shorter (managers/utils.py), and output is cut to `max_req_len` - prompt - 1 (scheduler.py of 0.5.15.post1, 0.5.23).
+"""
+
+
+def _shifted(value: int | None, by: int) -> Tokens | None:
+    return None if value is None else Tokens(value + by)
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    """Of the ranks: where a request goes is not known beforehand."""
+    return min((value for value in values if value is not None), default=None)
 
 
 def _bytes(gib: float | None) -> int | None:

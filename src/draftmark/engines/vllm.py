@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from draftmark.configuration import Configuration, EngineName
 from draftmark.engines import vllm_memory
 from draftmark.engines.adapter import Capabilities, Command, LogReader, Pasted, Requirement
+from draftmark.engines.answer import decoded
 from draftmark.engines.launch import own_words
 from draftmark.engines.vllm_flags import parse_flags, write_flags
 from draftmark.engines.vllm_log import VllmReader
@@ -74,7 +75,9 @@ class Vllm:
         return vllm_memory.pool(observations)
 
     def probe(self, client: httpx.Client, url: str) -> ServerState | None:
-        """What the server says at /v1/models, /version and /metrics; None where it is another engine.
+        """What the server says at /v1/models, /version, /metrics and, in developer's mode, /server_info.
+
+        None where it is another engine.
 
         Raises:
             httpx.HTTPError: nothing answers at `url`.
@@ -85,15 +88,22 @@ class Vllm:
         version = client.get(f"{url}/version")
         metrics = client.get(f"{url}/metrics")
         found = _metrics(metrics.text) if metrics.status_code == httpx.codes.OK else _Metrics()
+        resolved = _resolved(client, url)
         return ServerState(
             url=url,
             engine="vllm",
             version=_version(version.content) if version.status_code == httpx.codes.OK else None,
             models=(card.id,),
             context=None if card.max_model_len is None else Tokens(card.max_model_len),
-            pool_tokens=None if found.tokens is None else Tokens(found.tokens),
+            ranks=found.engines,
+            pool_tokens=found.pool_tokens,
+            pool_reserved=Tokens(found.page or 0),
+            max_running=resolved.scheduler_config.max_num_seqs,
             page=None if found.page is None else Tokens(found.page),
+            chunk=None if resolved.chunk is None else Tokens(resolved.chunk),
+            draft_tokens=resolved.draft_tokens,
             started=found.started,
+            cache_flush="/reset_prefix_cache" if resolved.known else None,
             token_ids=True,
             ignore_eos=True,
             observations=found.observations(Source(place=f"{url}/metrics")),
@@ -114,14 +124,62 @@ class _Version(msgspec.Struct):
     version: str
 
 
-class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What /metrics says of the cache and the process."""
+class _Scheduler(msgspec.Struct):
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
 
+
+class _Speculative(msgspec.Struct):
+    num_speculative_tokens: int | None = None
+
+
+class _Resolved(msgspec.Struct):
+    """What is used of `vllm_config` at /server_info?config_format=json (entrypoints/serve/dev/server_info of 0.32)."""
+
+    scheduler_config: _Scheduler = msgspec.field(default_factory=_Scheduler)
+    speculative_config: _Speculative | None = None
+    known: bool = False
+
+    @property
+    def chunk(self) -> int | None:
+        """Tokens of one step."""
+        return self.scheduler_config.max_num_batched_tokens
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """Tokens that are drafted in one step."""
+        return None if self.speculative_config is None else self.speculative_config.num_speculative_tokens
+
+
+class _ServerInfo(msgspec.Struct):
+    vllm_config: _Resolved
+
+
+class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What /metrics says of the cache and the process.
+
+    The labels of `vllm:cache_config_info` come once an engine (data-parallel rank). `num_gpu_blocks` is the sum over
+    them, `kv_cache_size_tokens`, where there is one, that of a single engine (v1/engine/core_client.py of 0.32). The
+    first block is never given to a request (v1/core/block_pool.py).
+    """
+
+    engines: int = 1
     page: int | None = None
     blocks: int | None = None
     tokens: int | None = None
+    windowed: bool = False
     memory_fraction: float | None = None
     started: float | None = None
+
+    @property
+    def pool_tokens(self) -> Tokens | None:
+        """Tokens of one engine's pool, as it states them; else blocks times their size, which a request cannot exceed
+        but where a window lets it hold less than its length."""
+        if self.tokens is not None:
+            return Tokens(self.tokens)
+        if self.page is None or not self.blocks or self.windowed:
+            return None
+        return Tokens(self.blocks // self.engines * self.page)
 
     def observations(self, source: Source) -> tuple[Observation, ...]:
         """The same as observations."""
@@ -143,29 +201,49 @@ def _card(client: httpx.Client, url: str) -> _Card | None:
     reply = client.get(f"{url}/v1/models")
     if reply.status_code != httpx.codes.OK:
         return None
-    try:
-        cards = msgspec.json.decode(reply.content, type=_Models).data
-    except msgspec.MsgspecError:
-        return None
-    return next((card for card in cards if card.owned_by == "vllm"), None)
+    answer = decoded(reply.content, _Models)
+    return None if answer is None else next((card for card in answer.data if card.owned_by == "vllm"), None)
 
 
 def _version(body: bytes) -> str | None:
+    answer = decoded(body, _Version)
+    return None if answer is None else answer.version
+
+
+def _resolved(client: httpx.Client, url: str) -> _Resolved:
+    """The configuration as resolved; empty but in the developer's mode (VLLM_SERVER_DEV_MODE=1).
+
+    The first answer may take seconds, as it looks over the machine; a server that takes too long is not asked for more.
+    """
     try:
-        return msgspec.json.decode(body, type=_Version).version
-    except msgspec.MsgspecError:
-        return None
+        reply = client.get(f"{url}/server_info", params={"config_format": "json"})
+    except httpx.TimeoutException:
+        return _Resolved()
+    answer = decoded(reply.content, _ServerInfo) if reply.status_code == httpx.codes.OK else None
+    return _Resolved() if answer is None else msgspec.structs.replace(answer.vllm_config, known=True)
 
 
 def _metrics(text: str) -> _Metrics:
+    """What the text says; nothing where it is no Prometheus text."""
+    try:
+        return _read_metrics(text)
+    except ValueError:
+        return _Metrics()
+
+
+def _read_metrics(text: str) -> _Metrics:
     labels: dict[str, str] = {}
     started = None
+    engines = set()
     for family in text_string_to_metric_families(text):
         if family.name == "vllm:cache_config_info":
             labels = dict(family.samples[0].labels) if family.samples else {}
+            engines |= {sample.labels.get("engine") for sample in family.samples}
         elif family.name == "process_start_time_seconds":
             started = family.samples[0].value if family.samples else None
     return _Metrics(
+        engines=max(len(engines), 1),
+        windowed=labels.get("sliding_window", "None") != "None",
         page=_whole(labels.get("block_size")),
         blocks=_whole(labels.get("num_gpu_blocks")),
         tokens=_whole(labels.get("kv_cache_size_tokens")),

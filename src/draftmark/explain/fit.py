@@ -26,13 +26,16 @@ from draftmark.units import Bytes, Seconds, Tokens
 def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Ceiling | None = None) -> Explanation:
     """Explain the decode curve of valid points; of several concurrencies, the one with the most depths.
 
+    Points of requests at a rate are left out: how many of them decoded together is not known.
+
     Raises:
-        ValueError: no valid point has two timed output tokens.
+        ValueError: no point of streams is valid and has two timed output tokens.
     """
     reads = reads or Reads()
-    usable = [(point, m) for point in points if point.invalid is None and (m := _Medians.of(point)) is not None]
+    valid = [point for point in points if point.invalid is None]
+    usable = [(point, m) for point in valid if point.rate is None and (m := _Medians.of(point)) is not None]
     if not usable:
-        raise ValueError("no valid point holds a request with two timed output tokens")
+        raise ValueError(_why_none(valid))
     concurrency = Counter(point.concurrency for point, _ in usable).most_common(1)[0][0]
     chosen = sorted((p for p in usable if p[0].concurrency == concurrency), key=lambda p: p[0].asked)
     quiet = [p for p in chosen if not p[0].noisy]
@@ -62,6 +65,15 @@ def explain(points: Sequence[Point], *, reads: Reads | None = None, ceiling: Cei
         findings=(),
     )
     return msgspec.structs.replace(explanation, findings=findings(explanation))
+
+
+def _why_none(valid: Sequence[Point]) -> str:
+    """What the valid points lack."""
+    if valid and all(point.rate is not None for point in valid):
+        return "all valid points are of requests at a rate, of which it is not known how many decoded together"
+    if any(figures(point).decode_rate_bounds is not None for point in valid):
+        return "no valid point tells how many tokens its first chunk brought: its decode rates are bounds"
+    return "no valid point holds a request with two timed output tokens"
 
 
 class _Medians(msgspec.Struct, frozen=True):

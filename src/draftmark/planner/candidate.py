@@ -9,7 +9,7 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.planner.layouts import Layout, changes
+from draftmark.planner.layouts import Layout, as_spelled, changes
 from draftmark.planner.learn import Past
 from draftmark.planner.outcome import Plan
 from draftmark.planner.predict import plan
@@ -107,10 +107,11 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     def candidate(self, layout: Layout, steps: tuple[Step, ...], asked: Configuration) -> Candidate:
         """A configuration with what led to it."""
         costs = (layout.cost, *(step.cost for step in steps))
+        moved = (*changes(self.asked, layout.parallel), *(change for step in steps for change in step.changes))
         return Candidate(
             asked=asked,
             plan=self.plan(asked),
-            changes=(*changes(self.asked, layout.parallel), *(change for step in steps for change in step.changes)),
+            changes=tuple(as_spelled(asked, change) for change in moved),
             costs=tuple(cost for cost in costs if cost),
             weight=layout.weight + sum(step.weight for step in steps),
         )

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.configuration import Configuration
+from draftmark.configuration import Configuration, EngineName
 from draftmark.finding import Change
 from draftmark.planner.candidate import SAFE, SURE, Given
 from draftmark.planner.outcome import Plan
@@ -17,6 +17,11 @@ HIGHEST: Final = 0.985
 DEEPEST: Final = 0.3
 """How far below the engine's own choice a fraction is tried."""
 GRAIN: Final = 0.005
+FLAGS: Final[dict[EngineName, str]] = {
+    "embedded": "--mem-fraction",
+    "sglang": "--mem-fraction-static",
+    "vllm": "--gpu-memory-utilization",
+}
 _STARTING: Final = ("load", "pool")
 """Phases that ask for a higher fraction; the others ask for a lower one."""
 
@@ -70,7 +75,7 @@ def _first(grid: list[float], rule: Callable[[float], bool]) -> float | None:
 
 def fraction_step(base: Plan, fraction: float) -> Step:
     """A move of the fraction as a step."""
-    flag = "--mem-fraction-static" if base.configuration.engine == "sglang" else "--gpu-memory-utilization"
+    flag = FLAGS[base.configuration.engine]
     start = base.configuration.memory_fraction or 0
     moved = abs(fraction - start) * base.device.memory / GIB
     higher = fraction > start

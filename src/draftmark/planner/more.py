@@ -25,6 +25,8 @@ def what_would(given: Given, fixed: frozenset[str]) -> str:
         fixed: fields of `Parallel` that the user set.
     """
     name, before = given.machine.device.name, given.machine.count
+    if given.asked.engine == "embedded":
+        return f"Nothing reaches it: the embedded engine runs on one device alone, here {name}."
     if fixed:
         best = _best(given, before, frozenset())
         if best is not None:

@@ -19,6 +19,8 @@ from draftmark.sweep.fit import Refusal
 
 SMALLEST: Final = 0.0005
 """Half-width below which an interval is not shown."""
+LARGEST: Final = 9.99
+"""Half-width above which it says no more than that nothing is known."""
 
 
 def sweep(result: Sweep) -> RenderableType:
@@ -57,6 +59,7 @@ def _columns(measured: Sequence[Point]) -> dict[str, _Cell]:
         "actual": _actual,
         "TTFT": lambda _, shown: duration(_value(shown.ttft)),
         "from due": (lambda _, shown: duration(_value(shown.ttft_due))) if rates else None,
+        "p90": (lambda _, shown: duration(shown.ttft_p90)) if rates else None,
         "prefill tok/s": lambda _, shown: per_second(_value(shown.prefill_rate)),
         "decode tok/s": lambda _, shown: _rate(shown),
         "all tok/s": (lambda _, shown: _spread(shown.total_rate, per_second)) if streams else None,
@@ -88,6 +91,8 @@ def _spread(estimate: Median | None, form: Callable[[float], str]) -> str:
         return UNKNOWN
     if estimate.half_width is None or estimate.half_width < SMALLEST:
         return form(estimate.value)
+    if estimate.half_width > LARGEST:
+        return f"{form(estimate.value)} ±>{share(LARGEST)}"
     return f"{form(estimate.value)} ±{share(estimate.half_width)}"
 
 
@@ -123,7 +128,9 @@ def server(state: ServerState) -> str:
         parts.append(f"context {state.context:,}")
     if state.draft_tokens:
         parts.append(f"speculation with {state.draft_tokens} draft tokens")
-    parts.append(f"pool {state.pool_tokens:,} tokens" if state.pool_tokens is not None else "pool not stated")
+    ranks = f" on each of {state.ranks} ranks" if state.ranks > 1 else ""
+    pool = f"pool {state.pool_tokens:,} tokens{ranks}" if state.pool_tokens is not None else "pool not stated"
+    parts.append(pool)
     return ", ".join(parts)
 
 
@@ -136,7 +143,7 @@ def sending(event: Sending) -> str:
     """What is under way."""
     streams = f" x {event.concurrency}" if event.concurrency > 1 else ""
     if event.rate is not None:
-        streams = f" at {event.rate:g} requests/s"
+        streams = f" at {event.rate:g} requests/s, {event.requests} that come over {duration(event.lasts)}"
     expected = ""
     if event.predicted is not None:
         clock = time.strftime("%H:%M:%S", time.localtime(time.time() + event.predicted))

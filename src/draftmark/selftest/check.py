@@ -19,8 +19,9 @@ from draftmark.selftest.schedule import SHAPES, Pace, Shape
 from draftmark.selftest.server import MODEL
 from draftmark.sweep.batch import Request, send
 from draftmark.sweep.client import Client, target_of
-from draftmark.sweep.dialect import Dialect, Route
+from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.route import Route
 from draftmark.sweep.watch import Patience, Watch
 from draftmark.units import Seconds
 

@@ -41,11 +41,12 @@ class GroundTruth:
 
 @contextlib.contextmanager
 def ground_truth(setup: Setup, *, tokenizer: str | None = None) -> Iterator[GroundTruth]:
-    """A ground-truth server on a free port, for as long as the block lasts."""
-    command = [sys.executable, "-m", "draftmark.selftest.server", "--setup", msgspec.json.encode(setup).decode()]
+    """A ground-truth server on a free port, for as long as the block lasts, and this process."""
+    command = [sys.executable, "-m", "draftmark.selftest.server", "--while-held"]
+    command += ["--setup", msgspec.json.encode(setup).decode()]
     if tokenizer is not None:
         command += ["--tokenizer", tokenizer]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     server = GroundTruth(process, process.stdout.readline().strip())
     try:

@@ -187,15 +187,18 @@ def _text_of(content: str | list[dict[str, str]]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-async def serve(host: str, port: int, setup: Setup, encode: Encode) -> None:
-    """Serve until cancelled; the address is printed when it is known."""
+async def serve(host: str, port: int, setup: Setup, encode: Encode, *, while_held: bool) -> None:
+    """Serve until cancelled or, `while_held`, until standard input ends; the address is printed when it is known."""
     pretence = Pretence(setup, encode)
     clock = Clock(pretence)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(pretence, clock), host, port)
     address = server.sockets[0].getsockname()
     sys.stdout.write(f"http://{host}:{address[1]}\n")
     sys.stdout.flush()
-    await server.serve_forever()
+    if while_held:
+        await asyncio.to_thread(sys.stdin.read)
+    else:
+        await server.serve_forever()
 
 
 def main() -> None:
@@ -205,11 +208,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--setup", default="{}", help="JSON of the setup")
     parser.add_argument("--tokenizer", help="a tokenizer.json; a simple one of its own otherwise")
+    parser.add_argument(
+        "--while-held", action="store_true", help="end with standard input: whoever holds it has gone, however it ended"
+    )
     arguments = parser.parse_args()
     setup = msgspec.json.decode(arguments.setup, type=Setup)
     encode = file_encoder(arguments.tokenizer) if arguments.tokenizer else words
     try:
-        asyncio.run(serve(arguments.host, arguments.port, setup, encode))
+        asyncio.run(serve(arguments.host, arguments.port, setup, encode, while_held=arguments.while_held))
     except KeyboardInterrupt:
         sys.exit(0)
 

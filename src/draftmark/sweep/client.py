@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
         """Called by the parser."""
         if name.lower() in {b"content-length", b"transfer-encoding"} and value:
             self.framed = True
+        if name.lower() == b"location" and self.exchange is not None:
+            self.exchange.location = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""

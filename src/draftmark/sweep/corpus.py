@@ -84,11 +84,11 @@ def _manual(order: random.Random) -> Iterator[str]:
     yield from chapters
 
 
-def file_corpus(paths: tuple[Path, ...], *, characters: int) -> Corpus:
-    """The user's own text.
+def file_corpus(paths: tuple[Path, ...]) -> Corpus:
+    """The user's own text, all of it.
 
     Raises:
-        BadInput: a file cannot be read as text, or they are too short together.
+        BadInput: a file cannot be read as text.
     """
     parts = []
     for path in paths:
@@ -100,12 +100,4 @@ def file_corpus(paths: tuple[Path, ...], *, characters: int) -> Corpus:
             parts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as problem:
             raise BadInput(f"cannot be read as text ({problem})", place=str(path), remedy="name a UTF-8 file") from None
-    text = "\n".join(parts)
-    names = ", ".join(path.name for path in paths)
-    if len(text) < characters:
-        raise BadInput(
-            f"{len(text):,} characters are too short for these depths, about {characters:,} are needed",
-            place=names,
-            remedy="name more files, or sweep to a smaller depth",
-        )
-    return Corpus(text=text, content=names)
+    return Corpus(text="\n".join(parts), content=", ".join(path.name for path in paths))

@@ -9,10 +9,11 @@ from draftmark.sample import CountSource
 from draftmark.sweep.client import Client
 from draftmark.sweep.events import Stream, read, said_by
 from draftmark.sweep.exchange import Exchange
+from draftmark.sweep.found import refused
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.route import Route, prompt_fields
 from draftmark.sweep.watch import post_watched
 
-Route = Literal["/v1/completions", "/v1/chat/completions"]
 PROBE_TEXT: Final = "The tide tables of the harbour say that"
 PROBE_TOKENS: Final = 4
 
@@ -36,10 +37,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def body(self, prompt: Prompt, *, output: int, seed: int) -> bytes:
         """The request as JSON."""
         fields: dict[str, object] = {"model": self.model, "max_tokens": output, "stream": True}
-        if self.route == "/v1/completions":
-            fields["prompt"] = prompt.text if prompt.ids is None else prompt.ids
-        else:
-            fields["messages"] = [{"role": "user", "content": prompt.text}]
+        fields |= prompt_fields(self.route, prompt.text if prompt.ids is None else prompt.ids)
         options = {name: True for name in ("include_usage", "continuous_usage_stats") if name in self.extras}
         if options:
             fields["stream_options"] = options
@@ -70,7 +68,7 @@ async def negotiate(client: Client, dialect: Dialect, *, place: str, patience: f
             _refuse(exchange, dialect, place)
         if stream.said or stream.error or not stream.arrivals:
             raise EngineFailed(
-                stream.said or stream.error or "the server streamed no output to a request for a few tokens",
+                stream.said or stream.error or f"the server streamed no output; it sent: {message(exchange)}",
                 place=place + dialect.route,
                 remedy="check that the model is loaded and that this is an OpenAI-compatible server",
             )
@@ -99,21 +97,14 @@ def _refuse(exchange: Exchange, dialect: Dialect, place: str) -> None:
     where = place + dialect.route
     if exchange.failure is not None:
         raise EngineFailed(exchange.failure, place=where, remedy="is the server still running? see its log")
-    status = exchange.status
-    if status in {401, 403}:
-        raise BadInput(
-            f"the server wants a key ({status})", place=where, remedy="give --api-key, or set OPENAI_API_KEY"
-        )
-    if status == 404:
+    if exchange.status == 404:
         raise BadInput(
             f"the server has no such route, or no model {dialect.model!r} ({message(exchange)})",
             place=where,
             remedy="name one of its models with --model, or the other API with --api",
         )
-    if status is not None and status >= 500:
-        raise EngineFailed(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
-    if status != 200:
-        raise BadInput(f"the server answers {status} ({message(exchange)})", place=where, remedy="see its log")
+    if exchange.status is not None and exchange.status != 200:
+        raise refused(exchange.status, message(exchange), place=where, location=exchange.location)
 
 
 def message(exchange: Exchange) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.errors import one_line
 from draftmark.sample import Arrival, CountSource
 from draftmark.units import Seconds, Tokens
@@ -172,7 +173,7 @@ def read(pieces: Iterable[tuple[float, bytes]], sent: float) -> Stream:
             break
         try:
             chunk = _decoder.decode(payload)
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, RecursionError) as problem:
             said = said_by(payload)
             words = one_line(payload[:400].decode(errors="replace"), 120)
             error = f"an event of the stream is not understood ({problem}): {words}"
@@ -191,10 +192,7 @@ class _Problem(msgspec.Struct):
 def said_by(body: bytes) -> str | None:
     """The message in an error that the server sent, on one line and harmless; None where there is none."""
     for field in ("error", "detail", "message"):
-        try:
-            value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(field)
-        except msgspec.MsgspecError:
-            return None
+        value = (decoded(body, dict[str, msgspec.Raw]) or {}).get(field)
         if value is not None and bytes(value) != b"null":
             return one_line(_message(bytes(value)))
     return None
@@ -202,13 +200,10 @@ def said_by(body: bytes) -> str | None:
 
 def _message(value: bytes) -> str:
     """OpenAI nests the message, vLLM before 0.10 and SGLang do not, FastAPI gives a list."""
-    for kind in (str, _Problem):
-        try:
-            found = msgspec.json.decode(value, type=kind)
-        except msgspec.MsgspecError:
-            continue
-        return found.message if isinstance(found, _Problem) else str(found)
-    return value.decode(errors="replace")
+    text, problem = decoded(value, str), decoded(value, _Problem)
+    if text is not None:
+        return text
+    return problem.message if problem is not None else value.decode(errors="replace")
 
 
 def _stream(reading: _Reading, sent: float, *, done: bool) -> Stream:

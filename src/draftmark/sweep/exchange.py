@@ -30,19 +30,34 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange:
-    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end.
+    """One request and its answer so far. Times are of the monotonic clock; `failure` says why it did not end,
+    `location` where a redirection points to.
 
     `events` are counted as they come, so that one with more than its bounds can be given up; `last` is when the last
     one came, as keep-alives are no sign that anything goes on.
     """
 
-    __slots__ = ("bounds", "ended", "events", "failure", "finished", "last", "line", "pieces", "sent", "size", "status")
+    __slots__ = (
+        "bounds",
+        "ended",
+        "events",
+        "failure",
+        "finished",
+        "last",
+        "line",
+        "location",
+        "pieces",
+        "sent",
+        "size",
+        "status",
+    )
 
     def __init__(self, finished: asyncio.Future[None], bounds: Bounds) -> None:
         self.finished, self.bounds = finished, bounds
         self.line = self.size = self.events = 0
         self.sent = self.last = 0.0
         self.status: int | None = None
+        self.location: str | None = None
         self.pieces: list[tuple[float, bytes]] = []
         self.ended: float | None = None
         self.failure: str | None = None

@@ -20,18 +20,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 def refusal(state: ServerState, asked: int, *, output: int, concurrency: int) -> Refusal | None:
     """Why these requests cannot fit by what the server says of itself; None where they can, or nothing is known."""
-    need = asked + output
-    reason = None
-    if state.context is not None and need > state.context:
-        reason = f"{asked:,} + {output:,} tokens of output exceed the context length of {state.context:,}"
-    elif state.max_running is not None and concurrency > state.max_running:
-        reason = f"{concurrency} requests at once exceed the server's limit of {state.max_running}"
-    elif state.pool_tokens is not None and concurrency * _held(state, need) > state.pool_tokens:
-        times = f"{concurrency} x " if concurrency > 1 else ""
-        reason = (
-            f"{times}{_held(state, need):,} tokens (prompt, output, draft and page rounding) exceed the pool of"
-            f" {state.pool_tokens:,}"
-        )
+    reason = _too_long(state, asked, output) or _too_many(state, asked + output, concurrency)
     if reason is None:
         return None
     return Refusal(
@@ -42,18 +31,47 @@ def refusal(state: ServerState, asked: int, *, output: int, concurrency: int) ->
     )
 
 
+def _too_long(state: ServerState, asked: int, output: int) -> str | None:
+    if state.longest_prompt is not None and asked > state.longest_prompt:
+        return f"{asked:,} tokens exceed the longest prompt of {state.longest_prompt:,} that the server takes"
+    for limit, name in ((state.context, "context length"), (state.longest_request, "longest request")):
+        if limit is not None and asked + output > limit:
+            return f"{asked:,} + {output:,} tokens of output exceed the {name} of {limit:,}"
+    return None
+
+
+def _too_many(state: ServerState, need: int, concurrency: int) -> str | None:
+    ranks = f" on each of {state.ranks} ranks" if state.ranks > 1 else ""
+    each = _each(state, concurrency)
+    if state.max_running is not None and each > state.max_running:
+        return f"{concurrency} requests at once exceed the server's limit of {state.max_running}{ranks}"
+    if state.pool_tokens is None or each * _held(state, need) <= state.pool_tokens - state.pool_reserved:
+        return None
+    times = f"{each} x " if each > 1 else ""
+    return (
+        f"{times}{_held(state, need):,} tokens (prompt, output, draft and page rounding) exceed the pool of"
+        f" {state.pool_tokens - state.pool_reserved:,}{ranks}"
+    )
+
+
 def largest(state: ServerState, *, output: int, concurrency: int) -> Tokens | None:
     """The deepest prompt that fits with its output, worked back from context and pool; None where nothing does."""
-    if state.max_running is not None and concurrency > state.max_running:
+    each = _each(state, concurrency)
+    if state.max_running is not None and each > state.max_running:
         return None
-    limits = []
-    if state.context is not None:
-        limits.append(state.context - output)
+    limits = [limit - output for limit in (state.context, state.longest_request) if limit is not None]
+    if state.longest_prompt is not None:
+        limits.append(state.longest_prompt)
     if state.pool_tokens is not None:
         page = state.page or 1
-        share = state.pool_tokens // concurrency // page * page
+        share = (state.pool_tokens - state.pool_reserved) // each // page * page
         limits.append(share - (state.draft_tokens or 0) - output)
     return Tokens(min(limits)) if limits and min(limits) > 0 else None
+
+
+def _each(state: ServerState, concurrency: int) -> int:
+    """Requests on the fullest rank, where they are spread as evenly as can be: more do not fit for certain."""
+    return math.ceil(concurrency / state.ranks)
 
 
 def _held(state: ServerState, tokens: int) -> int:

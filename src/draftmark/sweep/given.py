@@ -11,6 +11,8 @@ from draftmark.sweep.prompts import LEAST_TOKENS
 MOST_STREAMS: Final = 10_000
 """Requests at once: each is a connection and a prompt in memory."""
 MOST_REQUESTS: Final = 1_000_000
+LONGEST: Final = 86_400.0
+"""Seconds over which requests at a rate may come: a day."""
 
 
 def check_depths(depths: tuple[int, ...]) -> None:
@@ -58,8 +60,13 @@ def _check_numbers(options: Options) -> None:
     _require(
         options.output >= 1, "there is nothing to measure without output", "--output", "ask for one or more tokens"
     )
+    together = "requests come at a rate or so many at once, not both"
+    _require(not options.rates or options.concurrency == (1,), together, "--rate", "leave --concurrency out")
     allowed = 1 <= options.requests <= MOST_REQUESTS
     _require(allowed, f"requests at a rate must be 1 to {MOST_REQUESTS:,}", "--requests")
+    for rate in options.rates:
+        slow = f"{options.requests:,} requests at {rate:g} a second take more than a day"
+        _require(options.requests / rate <= LONGEST, slow, "--rate", "raise it, or lower --requests")
     streams = options.concurrency or (0,)
     allowed = min(streams) >= 1 and max(streams) <= MOST_STREAMS
     _require(allowed, f"requests at once must be 1 to {MOST_STREAMS:,}", "--concurrency")

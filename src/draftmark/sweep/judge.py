@@ -1,5 +1,6 @@
 """Whether a point may be used, and what a reader should know of it. Pure."""
 
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -23,6 +24,10 @@ SENT_LATE: Final = 0.01
 """Seconds after it was due when a request counts as late."""
 NOISE: Final = 0.5
 """Half-width of the step time's interval, as a share of it, beyond which a point is too noisy to be used."""
+GROWN: Final = 2.0
+"""Times by which waits may grow while requests come at a rate before a reader is told."""
+LEAST_WAITS: Final = 6
+"""Requests of which a third at either end tells whether waits grow."""
 BUSY: Final = 0.2
 """Share of its time that this client may spend on stamping before a reader is told."""
 
@@ -80,6 +85,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
             _step_flag(batches),
             self._client_flag(point, batches),
             _late_flag(point),
+            _overload_flag(point),
             _gathered_flag(point),
             _noise_flag(point),
         )
@@ -132,6 +138,21 @@ def _late_flag(point: Point) -> str | None:
     if not late:
         return None
     return f"{len(late)} requests were sent up to {max(late) * 1000:.0f} ms after they were due"
+
+
+def _overload_flag(point: Point) -> str | None:
+    """Where a server falls behind, each request waits longer than the one before, and no median is a property of it."""
+    waits = [wait for sample in point.measured if (wait := sample.ttft_due) is not None]
+    if point.rate is None or len(waits) < LEAST_WAITS:
+        return None
+    third = len(waits) // 3
+    first, last = median(waits[:third]), median(waits[-third:])
+    if last <= GROWN * first:
+        return None
+    return (
+        f"waits grew from {first:.2g} to {last:.2g} s while requests came: the server falls behind at {point.rate:g} a"
+        " second, and its medians depend on how many are sent"
+    )
 
 
 def _gathered_flag(point: Point) -> str | None:

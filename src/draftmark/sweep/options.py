@@ -69,13 +69,18 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests go out; `predicted` seconds until the first token, where shorter depths tell."""
+    """Requests go out; `predicted` seconds until the first token, where shorter depths tell.
+
+    Under a rate, `requests` of them become due over `lasts` seconds.
+    """
 
     asked: Tokens
     concurrency: int
     rate: float | None
     repeat: int
     predicted: Seconds | None
+    requests: int = 1
+    lasts: Seconds | None = None
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +105,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> bool:
-        """It ended because the server would not take a request as it was asked (4xx)."""
-        return self.stopped is not None and re.match(r"4\d\d: ", self.stopped) is not None
+        """It ended because the server would not take a request as it was asked (4xx, but for those that say: later)."""
+        return self.stopped is not None and re.match(r"4(?!08|25|29)\d\d: ", self.stopped) is not None
 
     @property
     def valid(self) -> tuple[Point, ...]:

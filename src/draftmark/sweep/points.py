@@ -11,7 +11,7 @@ import msgspec
 from draftmark.physics.figures import figures
 from draftmark.sample import Point, Sample
 from draftmark.sweep import sanity
-from draftmark.sweep.corpus import Corpus, file_corpus, python_corpus
+from draftmark.sweep.corpus import Corpus
 from draftmark.sweep.fit import Refusal, predicted_prefill, refusal
 from draftmark.sweep.judge import RESTARTED, Judge
 from draftmark.sweep.options import Event, Kept, Options, Sending, Started, Sweep
@@ -19,10 +19,8 @@ from draftmark.sweep.overhead import Overhead
 from draftmark.sweep.prompts import Prompt, PromptMaker
 from draftmark.sweep.sender import Batch, Sender
 from draftmark.sweep.server import Server, silence
-from draftmark.units import Tokens
+from draftmark.units import Seconds, Tokens
 
-CHARACTERS_A_TOKEN: Final = 5
-"""More than the texts take on average, so that they last for the deepest prompt."""
 CORRECTIONS: Final = 2
 """Times that a text is recut. One does unless the cut falls where the tokenizer joins over more than a line."""
 TIMES_PREDICTED: Final = 3.0
@@ -44,6 +42,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
     refusals: tuple[Refusal, ...]
 
+    @property
+    def deepest(self) -> int:
+        """Tokens of the longest prompt that is sent."""
+        return max(cell.depth for cell in self.cells)
+
 
 def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
     """Fewer requests at once (or a second) before more, and shorter depths before longer, without what cannot fit."""
@@ -61,18 +64,6 @@ def plan(server: Server, depths: tuple[int, ...], options: Options) -> Plan:
     return Plan(cells=tuple(cells), refusals=tuple(refusals))
 
 
-def text(options: Options, plan: Plan, seed: int) -> Corpus:
-    """Enough text for the deepest prompt.
-
-    Raises:
-        BadInput: there is not enough.
-    """
-    characters = max((cell.depth for cell in plan.cells), default=1) * CHARACTERS_A_TOKEN
-    if options.texts:
-        return file_corpus(options.texts, characters=characters)
-    return python_corpus(options.content, characters=characters, seed=seed)
-
-
 class Measurement:
     """One sweep of one server."""
 
@@ -84,6 +75,7 @@ class Measurement:
         corpus: Corpus,
         overhead: Overhead,
         *,
+        density: float | None,
         seed: int,
         sink: Callable[[Point], None],
         on_event: Callable[[Event], None],
@@ -97,11 +89,17 @@ class Measurement:
             server, mode=options.mode, output=options.output, seed=seed, gap=options.stall, alive=alive
         )
         self._maker = PromptMaker(
-            corpus, server.counter, send_ids=server.dialect.token_ids, overhead=server.dialect.overhead, seed=seed
+            corpus,
+            server.counter,
+            send_ids=server.dialect.token_ids,
+            overhead=server.dialect.overhead,
+            density=density,
+            seed=seed,
         )
         self._documents: list[Prompt] = []
         self._prefills: list[tuple[int, float]] = []
         self._first_sanity: sanity.Sanity | None = None
+        self._asked: set[int] = set()
         self._warmed = options.warm_up == 0
 
     async def run(self, finished: tuple[Point, ...]) -> Sweep:
@@ -139,9 +137,10 @@ class Measurement:
             self._keep(msgspec.structs.replace(point, open=True))
 
     def _sane(self, point: Point) -> Point:
-        """With what is said of the output at this depth, where that was asked for."""
-        if not self._options.sanity or point.invalid is not None or point.concurrency > 1:
+        """With what is said of the output at this depth, where that was asked for: once a depth, at its first load."""
+        if not self._options.sanity or point.invalid is not None or point.asked in self._asked:
             return point
+        self._asked.add(point.asked)
         patience = self._patience(point.asked)
         seen = sanity.ask(self._server, self._maker, point.asked, seed=self._seed, patience=patience)
         self._first_sanity = self._first_sanity or seen
@@ -167,6 +166,7 @@ class Measurement:
         What was sent before is kept as warm-up: its tokens are not those asked for.
         """
         work = cell.depth * cell.concurrency
+        due = self._due(cell)
         self._tell(
             Sending(
                 asked=Tokens(cell.depth),
@@ -174,9 +174,10 @@ class Measurement:
                 rate=cell.rate,
                 repeat=repeat,
                 predicted=predicted_prefill(tuple(self._prefills), work),
+                requests=max(cell.concurrency, len(due)),
+                lasts=Seconds(due[-1]) if due else None,
             )
         )
-        due = self._due(cell)
         prompts = self._prompts(cell.depth, max(cell.concurrency, len(due)))
         patience = self._patience(work) * (len(due) or 1)
         batch = await self._sender.batch(prompts, patience=patience, due=due)
@@ -219,9 +220,8 @@ class Measurement:
         """New prompts; in warm mode the beginnings of documents that serve all depths, one a stream."""
         if self._options.mode == "cold":
             return tuple(self._maker.make(depth) for _ in range(count))
-        deepest = max(cell.depth for cell in self._plan.cells)
         while len(self._documents) < count:
-            self._documents.append(self._maker.make(deepest))
+            self._documents.append(self._maker.make(self._plan.deepest))
         return tuple(self._maker.shorten(document, depth) for document in self._documents[:count])
 
     def _judged(self, cell: Cell, samples: tuple[Sample, ...], batches: tuple[Batch, ...]) -> Point:

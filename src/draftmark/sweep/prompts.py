@@ -16,6 +16,8 @@ LEAST_TOKENS: Final = 16
 """Room for the unique beginning and some text."""
 FIRST_GUESS: Final = 3.0
 """Characters a token before anything was counted."""
+CAUTION: Final = 0.9
+"""Of the characters that a sample of the text promises, so much is sent first: less than the depth, not more."""
 ANCHOR: Final = 400
 """Characters before the cut that are counted again with the tail, so that no token is cut at the seam."""
 AROUND: Final = 60
@@ -37,12 +39,22 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptMaker:
-    """Makes prompts over one corpus; `overhead` are tokens that the server adds around a chat's text."""
+    """Makes prompts over one corpus; `overhead` are tokens that the server adds around a chat's text, `density` the
+    corpus's characters a token where some of it was counted."""
 
-    def __init__(self, corpus: Corpus, counter: Counter, *, send_ids: bool, overhead: int | None, seed: int) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        counter: Counter,
+        *,
+        send_ids: bool,
+        overhead: int | None,
+        seed: int,
+        density: float | None = None,
+    ) -> None:
         self.corpus, self._counter, self._overhead = corpus, counter, overhead
         self._random = random.Random(seed)
-        self._ratio = FIRST_GUESS
+        self._ratio = FIRST_GUESS if density is None else density * CAUTION
         self._ids: tuple[int, ...] | None = None
         self._special: tuple[int, ...] = ()
         if send_ids:
@@ -53,11 +65,6 @@ class PromptMaker:
     def sends_ids(self) -> bool:
         """Prompts are token ids."""
         return self._ids is not None
-
-    @property
-    def longest(self) -> int | None:
-        """Tokens of the corpus, where they are known."""
-        return None if self._ids is None else len(self._ids)
 
     def make(self, asked: int) -> Prompt:
         """A prompt that should count `asked` tokens, at a place of the corpus drawn by the seed."""
@@ -182,7 +189,7 @@ class PromptMaker:
             low, high = (middle + 1, high) if counted < wanted else (low, middle)
             middle = (low + high) // 2
         around = range(max(low - AROUND, anchor + 1), min(low + AROUND, limit))
-        return next((end for end in around if self._tail(start, anchor, end) == wanted), low)
+        return next((end for end in around if self._tail(start, anchor, end) == wanted), min(low, limit))
 
     def _tail(self, start: int, anchor: int, end: int) -> int:
         """Tokens of the corpus from `anchor` to `end`, both counted in characters from `start`."""

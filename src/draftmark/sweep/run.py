@@ -12,9 +12,10 @@ from draftmark.sweep.client import Client, tls_context
 from draftmark.sweep.given import check_depths, check_options
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
-from draftmark.sweep.points import Measurement, Plan, plan, text
+from draftmark.sweep.points import Measurement, Plan, plan
 from draftmark.sweep.prompts import LEAST_TOKENS
 from draftmark.sweep.server import open_server, server_target, while_it_answers
+from draftmark.sweep.text import text_for
 
 DEFAULTS: Final = Options()
 
@@ -58,12 +59,14 @@ def sweep(
             with while_it_answers(base):
                 planned = plan(server, depths, options)
                 require_one(planned)
+                corpus, density = text_for(options, planned.deepest, server.counter, seed=seed)
                 measurement = Measurement(
                     server,
                     options,
                     planned,
-                    text(options, planned, seed),
+                    corpus,
                     overhead,
+                    density=density,
                     seed=seed,
                     sink=sink,
                     on_event=on_event,

@@ -13,8 +13,10 @@ from typing import Final
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.sweep.prompts import PromptMaker
-from draftmark.sweep.server import COMPLETIONS, Server
+from draftmark.sweep.route import COMPLETIONS, prompt_fields
+from draftmark.sweep.server import Server
 
 ANSWER_TOKENS: Final = 24
 ROOM: Final = 80
@@ -70,27 +72,28 @@ def planted(text: str, number: int) -> str:
 
 
 def ask(server: Server, maker: PromptMaker, depth: int, *, seed: int, patience: float) -> Sanity | None:
-    """Ask at a depth (give or take a few tokens); None where it is too short, or the server refuses the question."""
+    """Ask at a depth (give or take a few tokens); None where it is too short, or the server refuses the question.
+
+    A server that refuses log-probabilities is asked without them.
+    """
     if depth < 2 * ROOM:
         return None
     number = random.Random(seed).randrange(100_000, 1_000_000)
     prompt = planted(maker.text(depth - ROOM), number)
-    body: dict[str, object] = {"model": server.dialect.model, "max_tokens": ANSWER_TOKENS, "temperature": 0}
-    if server.dialect.route == COMPLETIONS:
-        body |= {"prompt": prompt, "logprobs": 1}
-    else:
-        body |= {"messages": [{"role": "user", "content": prompt}], "logprobs": True}
-    reply = server.http.post(server.state.url + server.dialect.route, json=body, timeout=patience)
-    if reply.status_code != httpx.codes.OK:
-        return None
-    return judge(reply.content, depth=depth, number=number)
+    route = server.dialect.route
+    body = {"model": server.dialect.model, "max_tokens": ANSWER_TOKENS, "temperature": 0}
+    body |= prompt_fields(route, prompt)
+    for extra in ({"logprobs": 1 if route == COMPLETIONS else True}, {}):
+        reply = server.http.post(server.state.url + route, json=body | extra, timeout=patience)
+        if reply.status_code == httpx.codes.OK:
+            return judge(reply.content, depth=depth, number=number)
+    return None
 
 
 def judge(content: bytes, *, depth: int, number: int) -> Sanity | None:
     """What an answer says; JSON has no NaN, so that one which cannot be read for it is not finite."""
-    try:
-        answer = msgspec.json.decode(content, type=_Answer)
-    except msgspec.MsgspecError:
+    answer = decoded(content, _Answer)
+    if answer is None:
         broken = any(word in content for word in (b"NaN", b"Infinity"))
         return Sanity(depth=depth, found=False, finite=False, varied=None, text="") if broken else None
     if not answer.choices:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import httpx
 import msgspec
@@ -12,16 +11,14 @@ from draftmark.errors import BadInput, DraftmarkError, EngineFailed, one_line
 from draftmark.observation import ServerState
 from draftmark.sweep.bounded import ASK_SECONDS
 from draftmark.sweep.client import Client, Target, target_of
-from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, Route, negotiate
+from draftmark.sweep.dialect import PROBE_TEXT, PROBE_TOKENS, Dialect, negotiate
 from draftmark.sweep.events import read
+from draftmark.sweep.found import harmless_state, server_state
 from draftmark.sweep.options import Asking, Event, Options
 from draftmark.sweep.prompts import Prompt
+from draftmark.sweep.route import CHAT, COMPLETIONS, Route
 from draftmark.sweep.tokens import Counter, FileCounter, ServerCounter, UsageCounter
 from draftmark.sweep.watch import post_watched
-from draftmark.units import Tokens
-
-COMPLETIONS: Final[Route] = "/v1/completions"
-CHAT: Final[Route] = "/v1/chat/completions"
 
 
 class Server:
@@ -96,6 +93,13 @@ def while_it_answers(place: str) -> Iterator[None]:
     """Turn a server that is gone within the block into EngineFailed."""
     try:
         yield
+    except httpx.HTTPStatusError as problem:
+        status = problem.response.status_code
+        raise EngineFailed(
+            f"the server answers {status} where it is asked to count tokens",
+            place=str(problem.request.url),
+            remedy="give --tokenizer, so that it need not, or see its log",
+        ) from None
     except httpx.HTTPError as problem:
         raise EngineFailed(silence(problem), place=place, remedy="see the end of its log") from None
 
@@ -106,10 +110,10 @@ async def _agree(
     tell(Asking(what=f"{base} which models it serves", seconds=ASK_SECONDS))
     raw = server_state(http, base)
     model = _model(raw, options.model, base)
-    state = _shown(raw)
+    state = harmless_state(raw)
     tell(Asking(what=f"{one_line(model)} for {PROBE_TOKENS} tokens", seconds=options.first_patience))
     dialect = await _dialect(client, model, options, base)
-    counter = _counter(http, base, model, options, greedy="temperature" in dialect.extras)
+    counter = _counter(http, base, dialect, options)
     if dialect.route == COMPLETIONS:
         sends_ids = counter.encode("a", special=False) is not None and await _takes_ids(
             client, dialect, counter, options
@@ -117,78 +121,6 @@ async def _agree(
         return Server(http, client, state, msgspec.structs.replace(dialect, token_ids=sends_ids), counter)
     overhead = await _template(client, dialect, counter, options)
     return Server(http, client, state, msgspec.structs.replace(dialect, overhead=overhead), counter)
-
-
-def server_state(http: httpx.Client, base: str) -> ServerState:
-    """What the server says of itself.
-
-    Raises:
-        BadInput: nothing answers, or what answers is no such server.
-    """
-    try:
-        state = probe(http, base)
-    except httpx.ReadTimeout:
-        raise BadInput(
-            f"the server accepts connections and does not say within {ASK_SECONDS:g} s which models it serves",
-            place=f"{base}/v1/models",
-            remedy="is it still loading, or stuck? see its log",
-        ) from None
-    except httpx.HTTPStatusError as problem:
-        status = problem.response.status_code
-        if status in {401, 403}:
-            raise BadInput(
-                f"the server wants a key ({status})", place=base, remedy="give --api-key, or set OPENAI_API_KEY"
-            ) from None
-        raise BadInput(f"the server answers {status}", place=base, remedy="see its log") from None
-    except httpx.HTTPError as problem:
-        raise BadInput(f"the server does not answer ({problem})", place=base, remedy=_unreachable(problem)) from None
-    if state is None:
-        raise BadInput(
-            "what answers is not an OpenAI-compatible server (no /v1/models)",
-            place=base,
-            remedy="give the address that serves /v1/models",
-        )
-    return state
-
-
-def _shown(state: ServerState) -> ServerState:
-    """The state with its names made harmless, and without sizes that cannot be."""
-
-    def text(value: str | None) -> str | None:
-        return None if value is None else one_line(value)
-
-    def size(value: Tokens | None) -> Tokens | None:
-        return value if value is not None and value > 0 else None
-
-    return msgspec.structs.replace(
-        state,
-        engine=text(state.engine),
-        version=text(state.version),
-        device=text(state.device),
-        models=tuple(one_line(model) for model in state.models),
-        context=size(state.context),
-        pool_tokens=size(state.pool_tokens),
-        page=size(state.page),
-        chunk=size(state.chunk),
-        max_running=state.max_running if (state.max_running or 0) > 0 else None,
-        draft_tokens=state.draft_tokens if (state.draft_tokens or 0) > 0 else None,
-        observations=tuple(
-            msgspec.structs.replace(
-                seen,
-                value=one_line(seen.value) if isinstance(seen.value, str) else seen.value,
-                source=msgspec.structs.replace(seen.source, text=one_line(seen.source.text)),
-            )
-            for seen in state.observations
-        ),
-    )
-
-
-def _unreachable(problem: httpx.HTTPError) -> str:
-    if "CERTIFICATE" in str(problem).upper():
-        return "give a URL with a valid certificate, or --insecure to skip the check"
-    if "SSL" in str(problem).upper():
-        return "is it http and not https?"
-    return "start a server there (draftmark serve), or give another --url"
 
 
 def _model(state: ServerState, asked: str | None, base: str) -> str:
@@ -219,11 +151,13 @@ async def _dialect(client: Client, model: str, options: Options, base: str) -> D
     raise first
 
 
-def _counter(http: httpx.Client, base: str, model: str, options: Options, *, greedy: bool) -> Counter:
+def _counter(http: httpx.Client, base: str, dialect: Dialect, options: Options) -> Counter:
     if options.tokenizer is not None:
         return FileCounter(options.tokenizer)
-    counter = ServerCounter(http, base, model)
-    return counter if counter.encode("a", special=False) is not None else UsageCounter(http, base, model, greedy=greedy)
+    counter = ServerCounter(http, base, dialect.model)
+    if counter.encode("a", special=False) is not None:
+        return counter
+    return UsageCounter(http, base, dialect.route, dialect.model, greedy="temperature" in dialect.extras)
 
 
 async def _takes_ids(client: Client, dialect: Dialect, counter: Counter, options: Options) -> bool:

@@ -87,6 +87,11 @@ class Session:
         assert self._keeper is not None, "a sweep tells that it started before it keeps a point"
         self._keeper(point)
 
+    @property
+    def opened(self) -> bool:
+        """The run was opened or gone on with: there may be points in it."""
+        return self._open
+
     def end(self, status: Status) -> None:
         """Close the run, where it was opened or gone on with: one that was refused stays as it was."""
         if self.run is not None and self._open:

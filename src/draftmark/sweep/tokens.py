@@ -6,8 +6,10 @@ from typing import Final, Protocol
 import httpx
 import msgspec
 
+from draftmark.engines.answer import decoded
 from draftmark.errors import BadInput
 from draftmark.sweep.bounded import ASK_SECONDS, COUNT_SECONDS
+from draftmark.sweep.route import Route, prompt_fields
 
 SHORT: Final = 10_000
 """Characters that are counted in no time."""
@@ -56,11 +58,8 @@ class ServerCounter:
         reply = self._http.post(self._url, json=body, timeout=seconds)
         if reply.status_code != 200:
             return None
-        try:
-            tokens = msgspec.json.decode(reply.content, type=_Tokenized).tokens
-        except msgspec.MsgspecError:
-            return None
-        return None if tokens is None else tuple(tokens)
+        answer = decoded(reply.content, _Tokenized)
+        return None if answer is None or answer.tokens is None else tuple(answer.tokens)
 
     def count(self, text: str, *, special: bool) -> int:
         """Tokens of the text."""
@@ -101,14 +100,25 @@ class FileCounter:
         return len(self.encode(text, special=special))
 
 
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Answered(msgspec.Struct):
+    usage: _Usage | None = None
+
+
 class UsageCounter:
-    """The usage of a request for one token: the last resort. It cannot tell what was added around the text."""
+    """The usage of a request for one token: the last resort.
+
+    It cannot tell by itself what was added around the text (BOS, a chat's template): that is worked out, once.
+    """
 
     name = "the usage of small requests"
     cheap = False
 
-    def __init__(self, http: httpx.Client, url: str, model: str, *, greedy: bool) -> None:
-        self._http, self._url = http, f"{url}/v1/completions"
+    def __init__(self, http: httpx.Client, url: str, route: Route, model: str, *, greedy: bool) -> None:
+        self._http, self._url, self._route = http, f"{url}{route}", route
         self._fields: dict[str, object] = {"model": model, "max_tokens": 1}
         if greedy:
             # As what is measured: an engine's first sampled token may wait a minute for kernels that greedy ones spare.
@@ -133,10 +143,11 @@ class UsageCounter:
         return self._usage(text) - self._added
 
     def _usage(self, text: str) -> int:
-        reply = self._http.post(self._url, json=self._fields | {"prompt": text}, timeout=COUNT_SECONDS)
+        body = self._fields | prompt_fields(self._route, text)
+        reply = self._http.post(self._url, json=body, timeout=COUNT_SECONDS)
         reply.raise_for_status()
-        usage = reply.json().get("usage") or {}
-        tokens = usage.get("prompt_tokens")
-        if not isinstance(tokens, int) or tokens < 0:
+        answer = decoded(reply.content, _Answered)
+        usage = None if answer is None else answer.usage
+        if usage is None or usage.prompt_tokens < 0:
             raise httpx.RemoteProtocolError("the server reports no usage")
-        return tokens
+        return usage.prompt_tokens

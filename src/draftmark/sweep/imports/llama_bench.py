@@ -1,9 +1,13 @@
-"""`llama-bench -o json`: prompt processing (pp) and generation (tg) apart, at a depth that was filled beforehand."""
+"""`llama-bench -o json` (or jsonl): prompt processing (pp) and generation (tg) apart, at a depth filled beforehand."""
+
+from collections.abc import Sequence
 
 import msgspec
 
+from draftmark.errors import one_line
 from draftmark.sample import Arrival, Point, Sample
-from draftmark.sweep.imports.timed import SPREAD, spread
+from draftmark.sweep.imports.document import Chunks, Count, decode
+from draftmark.sweep.imports.timed import SPREAD, Result, spread
 from draftmark.units import Seconds, Tokens
 
 
@@ -11,21 +15,35 @@ class Test(msgspec.Struct):
     """One row: `n_prompt` tokens processed or `n_gen` generated, after `n_depth`; one entry a repeat, nanoseconds."""
 
     model_type: str
-    n_prompt: int
-    n_gen: int
-    samples_ns: list[int]
-    n_depth: int = 0
+    n_prompt: Count
+    n_gen: Chunks
+    samples_ns: list[Count]
+    n_depth: Count = 0
     model_filename: str | None = None
 
 
-def read(document: bytes) -> tuple[str | None, tuple[Point, ...]] | None:
-    """The model and the points; None where this is another format. Rows that mix pp and tg are passed over."""
-    try:
-        tests = msgspec.json.decode(document, type=list[Test])
-    except msgspec.MsgspecError:
-        return None
-    found = tuple(_point(test) for test in tests if bool(test.n_prompt) != bool(test.n_gen))
-    return (tests[0].model_filename if tests else None), found
+def read(documents: Sequence[bytes]) -> tuple[Result, ...]:
+    """One result a model. Rows that mix pp and tg are passed over.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    tests: list[Test] = []
+    for document in documents:
+        tests += decode(document, list[Test]) if document.lstrip().startswith(b"[") else [decode(document, Test)]
+    models = dict.fromkeys(test.model_filename or test.model_type for test in tests)
+    return tuple(
+        Result(model=one_line(model), points=tuple(_point(test) for test in _apart(tests, model))) for model in models
+    )
+
+
+def _apart(tests: Sequence[Test], model: str) -> list[Test]:
+    """The model's rows of prompt processing or of generation alone."""
+    return [
+        test
+        for test in tests
+        if (test.model_filename or test.model_type) == model and bool(test.n_prompt) != bool(test.n_gen)
+    ]
 
 
 def _point(test: Test) -> Point:

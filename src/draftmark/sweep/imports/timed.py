@@ -2,11 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from draftmark.errors import one_line
 from draftmark.sample import Arrival, Point, Sample
 from draftmark.units import Seconds, Tokens
 
 SPREAD = "imported: times between the first and the last chunk are spread evenly, the file has no more"
 """A flag: gaps of such a point are a mean, not measurements."""
+CLIENT_COUNT = (
+    "imported: tokens as the client counted them; a server counts its chat template too, and may count otherwise"
+)
+"""A flag: not the usage of the server, or not known to be."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one benchmark of a file held."""
+
+    model: str | None
+    points: tuple[Point, ...]
 
 
 def sample(
@@ -18,6 +32,7 @@ def sample(
     output: int | None,
     chunks: Sequence[float],
     error: str | None = None,
+    warm_up: bool = False,
 ) -> Sample:
     """One request whose chunks came at these seconds after it was sent.
 
@@ -38,7 +53,8 @@ def sample(
         cached_tokens=None if cached is None else Tokens(cached),
         completion_tokens=None if output is None else Tokens(output),
         counted_by="usage at the end" if output is not None else "chunks",
-        error=error or None,
+        error=one_line(error) if error else None,
+        warm_up=warm_up,
     )
 
 
@@ -57,6 +73,19 @@ def accumulate(first: float, gaps: Iterable[float]) -> tuple[float, ...]:
     return tuple(moments)
 
 
+def overlap(samples: Iterable[Sample]) -> int:
+    """Most requests that were open at once, by their times; at least one."""
+    changes = []
+    for one in samples:
+        if one.ended is not None:
+            changes += [(one.sent, 1), (one.sent + one.ended, -1)]
+    now = most = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return max(most, 1)
+
+
 def points(
     samples: Iterable[Sample], *, concurrency: int, rate: float | None = None, flags: tuple[str, ...] = ()
 ) -> tuple[Point, ...]:
@@ -72,7 +101,7 @@ def points(
             rate=rate,
             samples=tuple(group),
             mode="warm" if any(one.cached_tokens for one in group) else "cold",
-            invalid=group[0].error,
+            invalid=next((one.error for one in group if one.error and not one.warm_up), None),
             flags=("imported", *flags),
         )
         for (prompt, output), group in sorted(groups.items())

@@ -10,10 +10,10 @@ BEYOND = (  # vLLM 0.6.6 to 0.32.0, and two forms of the model's own length; SGL
      "(max_position_embeddings={derived} or model_max_length=None in model's config.json). "), "--max-model-len"),
     (VLLM, ("  Value error, User-specified max_model_len ({context}) is greater than the derived max_model_len "
      "(max_position_embeddings={derived}.0 or model_max_length=None in model's config.json). "), "--max-model-len"),
-    (SGLANG, ("ValueError: Warning: User-specified context_length ({context}) is greater than the derived context_length "
-     "({derived}). This may lead to incorrect model outputs or CUDA errors. "), "--context-length"),
-    (SGLANG, ("ValueError: Warning: Target model's context_length ({context}) is greater than the derived context_length "
-     "({derived}). This may lead to incorrect model outputs or CUDA errors. "), "--context-length"),
+    (SGLANG, ("ValueError: Warning: User-specified context_length ({context}) is greater than the derived "
+     "context_length ({derived}). This may lead to incorrect model outputs or CUDA errors. "), "--context-length"),
+    (SGLANG, ("ValueError: Warning: Target model's context_length ({context}) is greater than the derived "
+     "context_length ({derived}). This may lead to incorrect model outputs or CUDA errors. "), "--context-length"),
 )  # fmt: skip
 REFUSED = "To allow overriding this maximum, set the env var X=1\n"
 
@@ -32,7 +32,7 @@ def test_a_context_beyond_the_model(before: str, line: str, flag: str) -> None:
     "line",
     [
         "ValueError: Tensor parallel size (8) cannot be larger than the number of available GPUs (4).",
-        "ValueError: World size (8) is larger than the number of available GPUs (4) in this node. If this is intentional",
+        "ValueError: World size (8) is larger than the number of available GPUs (4) in this node.",
     ],
 )
 def test_more_ranks_than_gpus(line: str) -> None:

@@ -157,3 +157,48 @@ def test_a_file_that_is_no_engines_log_is_called_so(text: str, said: str) -> Non
     (finding,) = of(text).findings
     assert (finding.code, finding.severity) == ("no-engine", "note")
     assert finding.claim.startswith(said)
+
+
+LAUNCHERS = (
+    "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+    'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]]',
+    "ssh: connect to host gpu1 port 22: Connection refused",
+    "ssh: Could not resolve hostname gpu1: Name or service not known",
+    "user@gpu1: Permission denied (publickey,password).",
+    "Host key verification failed.",
+    "Could not request local forwarding.",
+    "srun: error: Unable to allocate resources: Invalid account",
+    "sudo: a password is required",
+)
+
+
+@pytest.mark.parametrize("line", LAUNCHERS)
+def test_a_launcher_that_failed_is_no_engine(line: str) -> None:
+    (finding,) = of(f"{line}\n\nRun 'docker run --help' for more information\n").findings
+    assert (finding.code, finding.confidence) == ("launcher-failed", "certain")
+    assert finding.claim.endswith(
+        line.partition(": ")[2] if line.startswith(("docker", "ssh", "srun", "sudo")) else line
+    )
+    assert "launcher-failed" not in codes(of(SGLANG + line + "\n")), "the engine had begun"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "env: ‘python3’: No such file or directory",
+        "x: 1: exec: python3: not found",
+        "bash: line 1: python3: command not found",
+        'docker: Error response from daemon: exec: "python3": executable file not found in $PATH: unknown.',
+    ],
+)
+def test_a_python_that_is_not_there(line: str) -> None:
+    findings = of(line + "\n").findings
+    assert "not-installed" in [finding.code for finding in findings]
+    (claim,) = [finding.claim for finding in findings if finding.code == "not-installed"]
+    assert claim == "there is no python3 where the engine was to start"
+
+
+def test_a_gated_model_wants_a_token() -> None:
+    (finding,) = of(VLLM + "Access to model meta-llama/Llama-3.1-70B is restricted. You must have access.\n").findings
+    assert finding.claim == "meta-llama/Llama-3.1-70B is gated: the engine may not read it"
+    assert moves(finding) == {"HF_TOKEN": ("set", None)}

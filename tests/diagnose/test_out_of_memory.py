@@ -187,3 +187,32 @@ def test_a_preemption_is_a_full_pool_and_no_death(line: str) -> None:
     (finding,) = of(VLLM + "Application startup complete.\n" + line).findings
     assert (finding.code, finding.severity) == ("pool-exhausted", "warning")
     assert of(VLLM + "Application startup complete.\n" + STATISTICS.replace("Preemptions: {}, ", "")).findings == ()
+
+
+DUMP = (
+    "(EngineCore pid=2) ERROR 07-02 10:10:01 [dump_input.py:79] Dumping scheduler output for model execution: "
+    "SchedulerOutput(scheduled_new_reqs=[], num_scheduled_tokens={{{}}}, total_num_scheduled_tokens={}, "
+    "scheduled_spec_decode_tokens={{}})\n"
+)
+RUNNING = (
+    "INFO 07-02 10:09:00 [loggers.py:236] Engine 0: generation throughput: 1.0, Running: 3 reqs, Waiting: 0 reqs\n"
+)
+DRAFTS = "'model': 'm', 'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}"
+
+
+@pytest.mark.parametrize(
+    ("dump", "model", "code", "confidence"),
+    [
+        ("", "'model': 'm'", "prefill-oom", "likely"),
+        (DUMP.format("cmpl-1: 1, cmpl-2: 1", 2), "'model': 'm'", "decode-oom", "certain"),
+        (DUMP.format("cmpl-1: 1, cmpl-2: 8191", 8192), "'model': 'm'", "prefill-oom", "certain"),
+        (DUMP.format("cmpl-1: 4, cmpl-2: 4", 8), DRAFTS, "decode-oom", "certain"),
+        (DUMP.format("cmpl-1: 4, cmpl-2: 5", 9), DRAFTS, "prefill-oom", "certain"),
+        (DUMP.format("", 0), "'model': 'm'", "prefill-oom", "likely"),
+    ],
+)
+def test_a_step_of_vllm_is_known_by_what_it_dumps_of_it(dump: str, model: str, code: str, confidence: str) -> None:
+    serving = VLLM.replace("'model': 'm'", model) + "Application startup complete.\n" + RUNNING
+    first = of(serving + OUT_OF_MEMORY + dump).findings[0]
+    assert (first.code, first.confidence) == (code, confidence)
+    assert ("--max-num-batched-tokens" in moves(first)) is (code == "prefill-oom")

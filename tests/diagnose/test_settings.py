@@ -73,10 +73,19 @@ def test_fewer_graphs_are_not_proposed_where_there_is_one_or_none(arguments: str
     assert list(moves(finding)) == ["--mem-fraction-static"]
 
 
-@pytest.mark.parametrize(("arguments", "value"), [("cuda_graph_max_bs=512", "256"), ("cuda_graph_max_bs_decode=2", "1"),
-                                                  ("cuda_graph_max_bs=None", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        ("cuda_graph_max_bs=512", "256"),
+        ("cuda_graph_max_bs_decode=2", "1"),
+        ("cuda_graph_max_bs=None", None),
+        ("disable_decode_cuda_graph=False", None),
+    ],
+)
 def test_fewer_graphs_are_half_as_many(arguments: str, value: str | None) -> None:
-    assert moves(of(sglang(arguments) + GRAPH_FAILED).findings[0])["--cuda-graph-max-bs"] == ("lower", value)
+    flag, found = next(iter(moves(of(sglang(arguments) + GRAPH_FAILED).findings[0]).items()))
+    assert flag == ("--cuda-graph-max-bs-decode" if "decode" in arguments else "--cuda-graph-max-bs")
+    assert found == ("lower", value)
 
 
 VLLM_GRAPHS = (

@@ -9,11 +9,12 @@ import pytest
 
 from draftmark.checkpoint.files import Files
 from draftmark.checkpoint.load import read_model
-from draftmark.configuration import Configuration, Parallel
+from draftmark.configuration import Configuration, Parallel, Speculative
 from draftmark.engines.sglang_flags import parse_flags
 from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner.sglang.graphs import buffers, graphs, triton, uses_triton
+from draftmark.planner.sglang.rank import shared_with_target
 from draftmark.planner.sglang.rules import rules_for
 from draftmark.units import GIB, Tokens
 from tests.zoo import DATA, rows, zoo_model
@@ -94,3 +95,25 @@ def test_who_runs_in_triton(name: str, gpu: str, flags: tuple[str, ...], expecte
 def test_no_graphs_take_nothing() -> None:
     asked = Configuration(engine="sglang", model="m", graphs=False)
     assert graphs(zoo_model("Qwen/Qwen3-8B"), asked, rules_for(None), parse_machine("h200").device) is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "hidden", "given_back"),
+    [
+        ("EAGLE3", 4096, 128_256 * 4096 * 2),
+        ("EAGLE", 4096, (128_256 + 32_000) * 4096 * 2),
+        ("EAGLE3", 2048, 0),  # another width: the embedding cannot be shared
+        ("STANDALONE", 4096, 0),
+    ],
+)
+def test_an_eagle_draft_gives_back_what_it_reads_from_the_target(algorithm: str, hidden: int, given_back: int) -> None:
+    base = rows()["meta-llama/Meta-Llama-3.1-8B"]["config"]
+    changes = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "num_hidden_layers": 1,
+        "draft_vocab_size": 32_000,
+        "hidden_size": hidden,
+    }
+    draft = read_model(Files(place="draft", name="draft", config={**base, **changes}))
+    asked = Configuration(engine="sglang", model="m", speculative=Speculative(algorithm=algorithm))
+    assert shared_with_target(zoo_model("meta-llama/Meta-Llama-3.1-8B"), asked, draft) == given_back

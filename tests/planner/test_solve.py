@@ -9,7 +9,7 @@ from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, plan, solve
-from draftmark.planner.candidate import SAFE, SURE, Given
+from draftmark.planner.candidate import LIKELY, SAFE, SURE, Given
 from draftmark.planner.combinations import CONDITIONS, broken, rules
 from draftmark.planner.knobs import drafts
 from draftmark.planner.layouts import layouts
@@ -125,7 +125,7 @@ def test_no_proposal_breaks_a_rule() -> None:
             KIMI, "rtx-pro-6000:8", target(200_000), parallel=Parallel(tensor=8), speculative=DRAFT, version=version
         )
         for one in found.candidates:
-            assert broken(one.asked, zoo_model(KIMI), NEWEST) == ()
+            assert broken(one.asked, zoo_model(KIMI)) == ()
 
 
 def test_rules_name_known_conditions_and_a_source() -> None:
@@ -154,7 +154,7 @@ def test_rules_name_known_conditions_and_a_source() -> None:
 )
 def test_known_conflicts_are_found(changes: dict[str, object], pair: str) -> None:
     asked = Configuration(engine="sglang", model="m", version="0.5.15.post1", **changes)  # type: ignore[arg-type]
-    assert pair in {rule.two for rule in broken(asked, zoo_model(KIMI), NEWEST)}
+    assert pair in {rule.two for rule in broken(asked, zoo_model(KIMI))}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_cheap_knobs_come_before_dear_ones() -> None:
     assert found.first.asked.parallel == Parallel(tensor=8)
     assert found.first.asked.kv_dtype is None
     assert flags(found).keys() <= {
-        "--mem-fraction-static", "--max-running-requests", "--cuda-graph-max-bs", "--chunked-prefill-size",
+        "--mem-fraction-static", "--max-running-requests", "--cuda-graph-max-bs-decode", "--chunked-prefill-size",
         "--context-length", "PYTORCH_CUDA_ALLOC_CONF",
     }  # fmt: skip
     assert any(one.asked.parallel.decode_context > 1 for one in found.shown), "dear ones stay in sight"
@@ -411,3 +411,75 @@ def test_the_nearest_is_named_where_nothing_reaches_it() -> None:
     assert nearest.plan.worst_risk <= SAFE
     assert not nearest.reaches
     assert solved("Qwen/Qwen3-8B", "h200", target(30_000)).nearest is None
+
+
+def test_a_limit_of_the_pool_below_the_target_is_lifted() -> None:
+    """One request fits under it, four do not: more GPUs would not help."""
+    found = solved("Qwen/Qwen3-8B", "h200", target(30_000, concurrency=4), pool_tokens=Tokens(40_000))
+    assert flags(found) == {"--max-total-tokens": "(leave it out)"}
+    assert found.otherwise is None
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "context", "clash"),
+    [
+        ("Qwen/Qwen3-235B-A22B", 8, 2, False),  # 4 KV heads on 8 ranks, 16 queries a head
+        ("Qwen/Qwen3-235B-A22B", 8, 4, True),
+        ("Qwen/Qwen3-235B-A22B", 4, 2, True),
+        ("deepseek-ai/DeepSeek-V3", 8, 8, False),
+    ],
+)
+def test_context_ranks_share_copies_of_heads_only(name: str, ranks: int, context: int, clash: bool) -> None:
+    asked = Configuration(engine="vllm", model="m", parallel=Parallel(tensor=ranks, decode_context=context))
+    found = plan(zoo_model(name), asked, parse_machine(f"h200:{ranks}"))
+    assert any("decode context parallelism" in conflict for conflict in found.conflicts) is clash
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "moved", "otherwise"),
+    [
+        (1, set(), None),
+        (2, {"--mem-fraction"}, None),
+        (8, None, "Nothing reaches it: the embedded engine runs on one device alone"),
+    ],
+)
+def test_the_embedded_engine_has_its_fraction_alone(
+    concurrency: int, moved: set[str] | None, otherwise: str | None
+) -> None:
+    found = solved("Qwen/Qwen3-8B", "rtx-4090:2", target(12_000, concurrency=concurrency), engine="embedded")
+    assert (set(flags(found)) if found.first is not None else None) == moved
+    assert otherwise is None or (found.otherwise or "").startswith(otherwise)
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"), [("0.5.15.post1", "--cuda-graph-max-bs-decode"), ("0.5.9", "--cuda-graph-max-bs")]
+)
+def test_changes_are_spelled_as_the_version_does(version: str, flag: str) -> None:
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct",
+        "h200:8",
+        target(100_000),
+        version=version,
+        parallel=Parallel(tensor=8),
+        fixed=("tensor",),
+    )
+    spelled = {change.flag for one in found.candidates for change in one.changes}
+    assert flag in spelled
+    assert not any("--cuda-graph-max-bs" in name and name != flag for name in spelled)
+
+
+def test_where_nothing_is_enough_the_nearest_goes_as_far_as_is_safe() -> None:
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct", "h200:8", target(100_000, concurrency=32), parallel=Parallel(tensor=8)
+    )
+    assert found.first is None
+    assert all(one.plan.worst_risk < LIKELY for one in found.candidates if one.reaches)
+    nearest = found.nearest
+    assert nearest is not None
+    assert nearest.plan.reach is not None
+    assert 0.7 < nearest.plan.reach.available / nearest.plan.reach.needed < 1
+    fraction = nearest.plan.configuration.memory_fraction
+    assert fraction is not None
+    further = msgspec.structs.replace(nearest.asked, memory_fraction=fraction + 0.01)
+    model, machine = zoo_model("moonshotai/Kimi-K2-Instruct"), parse_machine("h200:8")
+    assert plan(model, further, machine).worst_risk > SAFE

@@ -3,6 +3,7 @@
 `docker` and `ssh` are programs of these tests that do what matters here: run the command in a session of its own.
 """
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -145,3 +146,43 @@ def test_behind_a_launcher_the_log_tells_the_version(configuration: Configuratio
     with pytest.raises(StartFailed) as failed:
         serve(failing, adapter=ToyAdapter(), place=Place(launcher=parse_launcher("env")))
     assert failed.value.trial.environment.engine_version == "7"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "program"),
+    [
+        ("docker run image", "container", ("docker",)),
+        ("sudo docker run --rm image", "container", ("sudo", "docker")),
+        ("sudo -E /usr/bin/podman run image", "container", ("sudo", "-E", "/usr/bin/podman")),
+        ("ssh host docker run image", "ssh", None),
+        ("docker exec c1", "prefix", None),
+        ("srun --gres gpu:8", "prefix", None),
+    ],
+)
+def test_what_kind_of_prefix_it_is(words: str, kind: str, program: tuple[str, ...] | None) -> None:
+    launcher = parse_launcher(words)
+    assert launcher.kind == kind
+    assert program is None or launcher.program == program
+
+
+def test_a_container_behind_sudo_gets_its_options_where_docker_reads_them() -> None:
+    argv = parse_launcher("sudo docker run --rm image").wrap(BARE, 8000, Path("/x/id")).argv
+    assert argv[:5] == ("sudo", "docker", "run", "--cidfile", "/x/id")
+
+
+@pytest.mark.parametrize("option", ["-d", "-dit", "-itd", "--detach", "--detach=true"])
+def test_a_container_that_runs_detached_cannot_be_followed(option: str) -> None:
+    with pytest.raises(BadInput, match="--launcher: a container that runs detached"):
+        parse_launcher(f"docker run {option} image")
+    assert parse_launcher("docker run -it --device /dev/x image").kind == "container"
+
+
+def test_a_death_without_a_word_is_in_the_first_phase(configuration: Configuration) -> None:
+    with pytest.raises(StartFailed, match="ended in phase init"):
+        serve(configuration, place=Place(launcher=Launcher(words=("sh", "-c", "echo docker: no; exit 125"))))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh here")
+def test_a_real_ssh_that_reaches_nobody(configuration: Configuration) -> None:
+    with pytest.raises(StartFailed, match=r"connect to host 127\.0\.0\.1 port 9: Connection refused"):
+        serve(configuration, place=Place(launcher=parse_launcher("ssh -p 9 -o BatchMode=yes 127.0.0.1")))

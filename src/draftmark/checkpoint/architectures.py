@@ -204,7 +204,7 @@ def _latent(fields: Fields, *, indexed: bool = False) -> Mla:
         rope_dim=fields.integer("qk_rope_head_dim"),
         nope_dim=fields.integer("qk_nope_head_dim"),
         value_dim=fields.integer("v_head_dim"),
-        query_rank=fields.maybe_integer("q_lora_rank"),
+        query_rank=fields.maybe_size("q_lora_rank"),
         indexer=indexer,
     )
 

@@ -30,16 +30,15 @@ def has_experts(fields: Fields, layer: int, layers: int) -> bool:
     kinds = fields.per_layer("mlp_layer_types", layers)
     if kinds is not None:
         return bool(kinds[layer] == "sparse")
-    listed = fields.per_layer("moe_layer_freq", layers)
-    if listed is not None:
-        return bool(listed[layer])
+    if isinstance(fields.values.get("moe_layer_freq"), list):
+        return bool((fields.per_layer("moe_layer_freq", layers) or [])[layer])
     if layer in (fields.items("mlp_only_layers") or []):
         return False
     step = fields.maybe_integer("decoder_sparse_step", "interleave_moe_layer_step")
     if step:
         return (layer + 1) % step == 0
     first = fields.maybe_integer("first_k_dense_replace") or 0
-    every = fields.maybe_integer("moe_layer_freq") or 1
+    every = fields.maybe_size("moe_layer_freq") or 1
     return layer >= first and layer % every == 0
 
 
@@ -48,7 +47,7 @@ def feed(fields: Fields, *, sparse: bool) -> Feed:
     hidden = fields.integer("hidden_size", "n_embd")
     experts = experts_of(fields)
     if not sparse or experts is None:
-        width = fields.maybe_integer("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner")
+        width = fields.maybe_size("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner")
         return Feed(mlp=matrices(fields) * hidden * (width or 4 * hidden))
     beside = fields.flag("enable_moe_block")
     latent = fields.maybe_integer("routed_expert_hidden_size", "moe_latent_size")

@@ -105,15 +105,15 @@ class Fields:
         return bool(value)
 
     def items(self, name: str) -> list[Any] | None:
-        """A list, or None where it is missing, or a number that stands for all layers.
+        """A list, or None where it is missing.
 
         Raises:
             BadInput: it is something else.
         """
         value = self.values.get(name)
-        if value is not None and not isinstance(value, list | int):
+        if value is not None and not isinstance(value, list):
             raise self._impossible(name, "not a list")
-        return value if isinstance(value, list) else None
+        return value
 
     def per_layer(self, name: str, layers: int) -> list[Any] | None:
         """A list with one item for each of `layers` layers; None where the config has none.

@@ -26,6 +26,7 @@ _FAMILY_DEFAULTS: Final[dict[str, dict[str, int | bool]]] = {
     },
     "gemma4_text": {"tie_word_embeddings": True},
 }  # fmt: skip
+_ROTARY: Final = ("default", "linear", "dynamic", "yarn", "longrope", "su", "llama3", "mrope", "proportional")
 _TIED_FAMILIES: Final = ("gemma",)
 
 
@@ -158,8 +159,8 @@ def _vision_parameters(outer: Fields) -> int:
 
 def _tied(outer: Fields, fields: Fields) -> bool:
     for part in (fields, outer):
-        if isinstance(part.values.get("tie_word_embeddings"), bool):
-            return bool(part.values["tie_word_embeddings"])
+        if part.values.get("tie_word_embeddings") is not None:
+            return part.flag("tie_word_embeddings")
     return (fields.text("model_type") or "").startswith(_TIED_FAMILIES)
 
 
@@ -170,8 +171,12 @@ def _context(fields: Fields) -> Tokens:
         BadInput: the config does not say.
     """
     longest = fields.maybe_size("max_position_embeddings", "n_positions", "max_sequence_length")
-    scaling = fields.part("rope_scaling")
+    scaling = fields.part("rope_scaling" if fields.values.get("rope_scaling") is not None else "rope_parameters")
     kind, factor = scaling.text("rope_type") or scaling.text("type"), scaling.share("factor")
+    if kind is not None and kind not in _ROTARY:
+        raise BadInput(
+            f"unknown kind of rotary positions {kind!r}", place=scaling.place, remedy=f"known: {', '.join(_ROTARY)}"
+        )
     original = scaling.maybe_size("original_max_position_embeddings")
     if factor is not None and kind == "yarn" and original is not None:
         return Tokens(max(round(original * factor), longest or 0))

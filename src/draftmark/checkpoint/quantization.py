@@ -68,9 +68,10 @@ def read_quantization(fields: Fields, beside: dict[str, Any] | None, dtype: str)
     """
     if dtype not in PLAIN_BITS:
         raise BadInput(f"unknown dtype {dtype!r}", place=fields.place, remedy=f"known: {', '.join(PLAIN_BITS)}")
-    values = fields.values.get("quantization_config") or fields.language().values.get("quantization_config")
-    if isinstance(values, dict) and values:
-        found = _of_config(Fields(values, f"{fields.place} (quantization_config)"), dtype)
+    part = fields.part("quantization_config")
+    values = part.values or fields.language().part("quantization_config").values
+    if values:
+        found = _of_config(Fields(values, part.place), dtype)
         return msgspec.structs.replace(found, kv_dtype=_kv_dtype(values, beside))
     if beside is not None:
         own = Fields(beside, "hf_quant_config.json").part("quantization")

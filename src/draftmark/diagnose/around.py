@@ -119,6 +119,10 @@ def _rendezvous(case: Case, port: str | None) -> str:
 def no_such_model(case: Case) -> Finding | None:
     """The model's folder or name is wrong."""
     signs = case.signs("no such model")
+    gated = next((sign.values["gated"] for sign in signs if "gated" in sign.values), None)
+    if gated is not None:
+        token = free(Change(flag="HF_TOKEN", direction="set"), "of an account that was granted access on the hub")
+        return told_by(case, "no such model", "no-such-model", f"{gated} is gated: the engine may not read it", token)
     names = ("model", "repo", "folder", "url")
     named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
     model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")
@@ -130,9 +134,22 @@ def no_such_model(case: Case) -> Finding | None:
     return told_by(case, "no such model", "no-such-model", claim, free(Change(flag=flag, direction="set"), why))
 
 
+def launcher_failed(case: Case) -> Finding | None:
+    """What was to start the engine did not get so far: docker, ssh, srun, sudo."""
+    signs = case.signs("launcher failed")
+    if not signs or (case.engine is not None and case.start.observations):
+        return None
+    said = signs[0].values.get("said") or signs[0].values.get("plain", "")
+    remedy = free(Change(flag="--launcher", direction="set"), "run it by hand with `true` in place of the engine")
+    return told_by(case, "launcher failed", "launcher-failed", f"the prefix before the engine failed: {said}", remedy)
+
+
 def not_installed(case: Case) -> Finding | None:
     """The Python that was started has no such engine."""
+    python = next((one.values["python"] for one in case.signs("not installed") if "python" in one.values), None)
     claim = "the engine is not in the Python that was started"
+    if python is not None:
+        claim = f"there is no {python} where the engine was to start"
     remedy = free(Change(flag="--python", direction="set"), "name the one that has it, or install it there")
     return told_by(case, "not installed", "not-installed", claim, remedy)
 

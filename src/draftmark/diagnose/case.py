@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from draftmark.configuration import Configuration, EngineName
-from draftmark.diagnose.knobs import ALLOCATOR, ALSO, FLAGS, LEAST, Knob
+from draftmark.diagnose.knobs import ALLOCATOR, ALSO, DECODE_GRAPHS, FLAGS, LEAST, Knob
 from draftmark.diagnose.log import Failure, Start
 from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
@@ -22,6 +22,10 @@ _CONSEQUENCES: Final = (
     "CancelledError",
 )  # fmt: skip
 """Exceptions by which the other processes report that one has failed: the reason is another."""
+
+
+_GRAPHS_BY_PHASE: Final = ("--disable-decode-cuda-graph", "--no-disable-decode-cuda-graph", DECODE_GRAPHS)
+"""Any of them is listed by an SGLang that has graphs of prefill and of decode steps."""
 
 
 class Case:
@@ -107,13 +111,11 @@ class Case:
     @property
     def on_cpu(self) -> bool | None:
         """Whether the engine computes on the CPU, so that the host's memory is its device's; None where not known."""
-        if self.configuration is not None:
-            return self.configuration.device == "cpu"
         device = self.seen("device")
-        word = str(device.value) if device is not None else self.settings.word("--device", "--device-config")
+        word = str(device.value) if device is not None else self.settings.word("--device-config", "--device")
         if word is not None and word != "auto":
             return word.startswith("cpu")
-        if self._pool_by_variable:
+        if self._pool_by_variable or (self.configuration is not None and self.configuration.device == "cpu"):
             return True
         return False if self.engine == "sglang" or self.number("memory_fraction") is not None else None
 
@@ -147,6 +149,8 @@ class Case:
         flag = FLAGS[self.engine].get(knob)
         if knob == "fraction" and self.engine == "vllm" and self._pool_by_variable:
             flag = "VLLM_CPU_KVCACHE_SPACE"
+        if knob == "graphs" and self.settings.on(*_GRAPHS_BY_PHASE):
+            flag = DECODE_GRAPHS
         return Change(flag=flag, direction=direction, value=value) if flag is not None else None
 
     def is_so_already(self, change: Change) -> bool:
@@ -155,7 +159,7 @@ class Case:
             return False
         if change.direction == "set":
             return self._is_set(change)
-        if change.flag == FLAGS[self.engine].get("graphs") and self.graphs_off:
+        if change.flag in {FLAGS[self.engine].get("graphs"), DECODE_GRAPHS} and self.graphs_off:
             return True
         now, value = self._now(change.flag), _number(change.value)
         if now is None:

@@ -23,7 +23,9 @@ def killed(case: Case) -> Finding | None:
     """A process was killed from outside and could not say a word."""
     workers = case.signs("worker died")
     wordless = [one for one in workers if "exit" not in one.values and one.values.get("code", "None") == "None"]
-    signs = [*case.signs("killed"), *(sign for sign, number in _died(case) if number == _KILL), *wordless]
+    by_signal = [*case.signs("killed"), *(sign for sign, number in _died(case) if number == _KILL)]
+    signs = [*by_signal, *wordless]
+    how = "was killed with SIGKILL" if by_signal else "died"
     explained = case.signs("oom killer", "compiler killed", "Ray's memory monitor", "ended itself", "asked to end")
     if not signs or case.failure is not None or explained or case.raised:
         return None
@@ -32,8 +34,8 @@ def killed(case: Case) -> Finding | None:
         code="killed",
         severity="fatal",
         confidence="possible",
-        claim="a process was killed with SIGKILL and left no word: most often the kernel's OOM killer or a container's "
-        "memory limit; `dmesg` or the cgroup's memory.events tell",
+        claim=f"a process {how} and left no word: most often the kernel's OOM killer or a container's memory limit; "
+        " `dmesg` or the cgroup's memory.events tell",
         evidence=tuple(as_evidence(sign) for sign in signs[:3]),
         remedies=(free(raise_host, "if dmesg shows the OOM killer", "memory"),),
     )

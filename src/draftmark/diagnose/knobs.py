@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from draftmark.configuration import EngineName
 
-Knob = Literal["fraction", "context", "chunk", "requests", "graphs", "no graphs", "pool", "gpus", "replicas"]
+Knob = Literal["fraction", "context", "chunk", "requests", "graphs", "pool", "gpus", "replicas"]
 
 FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
     "sglang": {
@@ -13,7 +13,6 @@ FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
         "chunk": "--chunked-prefill-size",
         "requests": "--max-running-requests",
         "graphs": "--cuda-graph-max-bs",
-        "no graphs": "--disable-cuda-graph",
         "pool": "--max-total-tokens",
         "gpus": "--tp-size",
         "replicas": "--dp-size",
@@ -24,7 +23,6 @@ FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
         "chunk": "--max-num-batched-tokens",
         "requests": "--max-num-seqs",
         "graphs": "--max-cudagraph-capture-size",
-        "no graphs": "--enforce-eager",
         "pool": "--kv-cache-memory-bytes",
         "gpus": "--tensor-parallel-size",
         "replicas": "--data-parallel-size",
@@ -42,15 +40,16 @@ FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
         "chunk": "the prefill chunk",
         "requests": "the most requests at once",
         "graphs": "the captured batch sizes",
-        "no graphs": "graph capture off",
         "pool": "the pool",
         "gpus": "the GPUs that the model is split over",
         "replicas": "the replicas",
     },
 }
 """How each engine spells each knob; an engine without a knob has no entry."""
+DECODE_GRAPHS: Final = "--cuda-graph-max-bs-decode"
+"""SGLang's name for the captured batch sizes: beside the old one in 0.5.15.post1, alone in 0.5.23."""
 ALSO: Final[dict[str, tuple[str, ...]]] = {
-    "--cuda-graph-max-bs": ("--cuda-graph-max-bs-decode",),
+    "--cuda-graph-max-bs": (DECODE_GRAPHS,),
     "--tp-size": ("--tensor-parallel-size", "--tp"),
     "--dp-size": ("--data-parallel-size", "--dp"),
     "--mem-fraction-static": ("--mem-frac",),
@@ -61,6 +60,7 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
 """Other names under which the same is given or listed."""
 LEAST: Final[dict[str, float]] = {
     "--cuda-graph-max-bs": 1,
+    DECODE_GRAPHS: 1,
     "--max-cudagraph-capture-size": 1,
     "--max-running-requests": 1,
     "--max-num-seqs": 1,

@@ -1,11 +1,13 @@
 """Rules for allocations that failed: the same message wants opposite changes in different phases."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from draftmark.diagnose import remedies
 from draftmark.diagnose.case import Case, as_evidence, gib, once
 from draftmark.diagnose.host_memory import failed_on_host
+from draftmark.diagnose.log import Failure
 from draftmark.finding import Confidence, Finding, Remedy
 from draftmark.observation import Observation
 
@@ -14,34 +16,17 @@ Cure = Callable[[Case], tuple[Remedy, ...]]
 
 def out_of_memory(case: Case) -> Finding | None:
     """The first failed allocation, named after what the engine was doing."""
-    failure = case.failure
-    captures, sampler, pool = (
-        case.signs("graph capture failed"),
-        case.signs("warm-up sampler"),
-        case.signs("pool allocation failed", "pool asked"),
-    )
+    failure, captures = case.failure, case.signs("graph capture failed")
+    sampler, pool = case.signs("warm-up sampler"), case.signs("pool allocation failed", "pool asked")
     if (failure is None and not captures and not sampler) or failed_on_host(case):
         return None
     if sampler:
         return _warm_up(case)
-    place = failure.place if failure is not None else None
-    activity = place.activity if place is not None else None
-    subject = place.subject if place is not None else None
-    phase = failure.phase if failure is not None else "graphs"
-    if captures:
-        kind = "graphs"
-    elif pool:
-        kind = "pool"
-    elif subject in {"encoder", "adapters"}:
-        kind = subject
-    elif activity == "logits":
-        kind = "logits"
-    else:
-        kind = {"weights": "load", "ready": "serving"}.get(phase, phase)
+    kind = "graphs" if captures or failure is None else "pool" if pool else _kind(case, failure)
     code, what, confidence, cure = _KINDS.get(kind, _KINDS["unknown"])
     if confidence == "certain" and not _proved(case, kind):
         what, confidence = f"most likely {what}", "likely"
-    evidence = _evidence(case, *(as_evidence(sign) for sign in (*captures, *pool)))
+    evidence = _evidence(case, *(as_evidence(sign) for sign in (*captures, *pool, *case.signs("step"))))
     return Finding(
         code=code,
         severity="fatal",
@@ -50,6 +35,30 @@ def out_of_memory(case: Case) -> Finding | None:
         evidence=evidence,
         remedies=(*remedies.only(remedies.fewer_others(case)), *cure(case)),
     )
+
+
+def _kind(case: Case, failure: Failure) -> str:
+    """What the memory was for, by the functions on the stack, else by the phase."""
+    place = failure.place
+    if place is not None and place.subject in {"encoder", "adapters"}:
+        return place.subject
+    if place is not None and place.activity == "logits":
+        return "logits"
+    told = place is not None and place.phase == failure.phase
+    if case.engine == "vllm" and failure.phase in {"ready", "prefill", "decode"} and not told:
+        return _step(case)
+    return {"weights": "load", "ready": "serving"}.get(failure.phase, failure.phase)
+
+
+def _step(case: Case) -> str:
+    """vLLM's steps hold prefill and decode together, and its log tells only how many requests run: what it dumps of the
+    step that failed tells which it was."""
+    drafted = case.settings.number("--num-speculative-tokens", "--num-spec-tokens") or 0
+    for sign in case.signs("step"):
+        tokens = [int(number) for number in re.findall(r": (\d+)(?:,|$)", sign.values["each"])]
+        if tokens:
+            return "prefill" if max(tokens) > 1 + drafted else "decode"
+    return "serving"
 
 
 def fragmentation(case: Case) -> Finding | None:
@@ -80,7 +89,7 @@ def _proved(case: Case, kind: str) -> bool:
     failure = case.failure
     if failure is None or kind in {"encoder", "adapters"}:
         return True
-    if failure.place is not None and failure.place.phase == failure.phase:
+    if (failure.place is not None and failure.place.phase == failure.phase) or case.signs("step"):
         return True
     if kind == "pool":
         return bool(case.signs("pool allocation failed", "pool asked"))

@@ -12,6 +12,7 @@ _LAUNCH: Final = re.compile(
     r"(?:\bsglang\.launch_server|\bvllm\.entrypoints\.openai\.api_server|\b(?:vllm|sglang) serve"
     r"|\bdraftmark\.embedded)\b(?P<words>.* --[a-z].*)"
 )
+_OBJECTS: Final = ("--compilation-config", "--speculative-config")
 _VARIABLES: Final = (
     "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "MAX_JOBS", "NCCL_DEBUG", "MASTER_PORT",
     "VLLM_PORT", "VLLM_DP_MASTER_PORT", "SGLANG_HEALTH_CHECK_TIMEOUT", "TORCH_NCCL_TRACE_BUFFER_SIZE",
@@ -53,11 +54,12 @@ class Settings:
             self.variables |= {name: value.rstrip(".,:") for name, value in _ASSIGNED.findall(line)}
 
     def give(self, argv: tuple[str, ...]) -> None:
-        """Learn from arguments; what a compilation config holds counts like flags of its own."""
+        """Learn from arguments; what vLLM takes as a JSON object counts like flags of its own."""
         found = {given.name: given.values for given in flags.split(argv) if given.name}
         self.flags |= found
-        for value in found.get("--compilation-config", ()):
-            self.flags |= {given.name: given.values for given in flags.split(flags.logged(value))}
+        for name in _OBJECTS:
+            for value in found.get(name, ()):
+                self.flags |= {given.name: given.values for given in flags.split(flags.logged(value))}
 
     def word(self, *names: str) -> str | None:
         """The value of the first of these flags that has one."""

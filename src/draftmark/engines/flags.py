@@ -230,6 +230,11 @@ def configure(values: dict[str, Any]) -> Configuration:
         raise BadInput(str(error), place="launch command", remedy="check the command") from error
 
 
+def spelled(flag: Flag, offered: Collection[str]) -> str:
+    """The first of a flag's names that a version offers; of one that it lacks, the first."""
+    return next((name for name in flag.names if name in offered), flag.names[0])
+
+
 def write(table: tuple[Flag, ...], configuration: Configuration) -> tuple[str, ...]:
     """Arguments for every field of the configuration that differs from 'the engine's own default'.
 
@@ -238,7 +243,7 @@ def write(table: tuple[Flag, ...], configuration: Configuration) -> tuple[str, .
     words: list[str] = []
     offered = options(configuration.engine, configuration.version)
     for flag in table:
-        name = next((name for name in flag.names if name in offered), flag.names[0])
+        name = spelled(flag, offered)
         value: Any = configuration
         for part in flag.field.split("."):
             value = None if value is None else getattr(value, part)

@@ -97,7 +97,7 @@ def read_words(argv: tuple[str, ...], engine: EngineName, version: str | None, *
         parser.add_argument(name, dest=name, nargs=_NARGS[takes], action=_Keep)
     _, left = parser.parse_known_args(words, argparse.Namespace(given=[]))
     for name in dict.fromkeys(word.partition("=")[0] for word in left):
-        if _FLAG.fullmatch(name):
+        if _FLAG.fullmatch(name) and name not in known and name not in strange:
             strange[name] = "many"
             parser.add_argument(name, dest=name, nargs="*", action=_Keep)
     found, positional = parser.parse_known_args(words, argparse.Namespace(given=[]))

@@ -9,7 +9,7 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.planner.layouts import Layout, changes
+from draftmark.planner.layouts import Layout, as_spelled, changes
 from draftmark.planner.learn import Past
 from draftmark.planner.outcome import Plan
 from draftmark.planner.predict import plan
@@ -21,6 +21,9 @@ SURE: Final = 0.9
 """Probability from which a target counts as reached."""
 SAFE: Final = 0.1
 """Risk of running out of memory from which a configuration is not proposed first."""
+
+LIKELY: Final = 0.5
+"""Risk from which a configuration counts as one that does not hold."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +44,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches(self) -> bool:
-        """Whether it starts and the target fits, be it at a risk."""
-        return self.probability >= SURE and self.plan.fits
+        """Whether it starts and the target fits, be it at a risk; not where it more likely runs out of memory."""
+        return self.probability >= SURE and self.plan.fits and self.plan.worst_risk < LIKELY
 
     @property
     def good(self) -> bool:
@@ -107,10 +110,11 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     def candidate(self, layout: Layout, steps: tuple[Step, ...], asked: Configuration) -> Candidate:
         """A configuration with what led to it."""
         costs = (layout.cost, *(step.cost for step in steps))
+        moved = (*changes(self.asked, layout.parallel), *(change for step in steps for change in step.changes))
         return Candidate(
             asked=asked,
             plan=self.plan(asked),
-            changes=(*changes(self.asked, layout.parallel), *(change for step in steps for change in step.changes)),
+            changes=tuple(as_spelled(asked, change) for change in moved),
             costs=tuple(cost for cost in costs if cost),
             weight=layout.weight + sum(step.weight for step in steps),
         )

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration
+from draftmark.engines.offered import or_newest
 from draftmark.engines.versions import parse_version
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
@@ -34,12 +35,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None = None
     device: str | None = None
 
-    def holds(self, configuration: Configuration, newest: str) -> bool:
-        """Whether the rule is about this engine, version and device."""
-        version = parse_version(configuration.version or newest)
+    def holds(self, configuration: Configuration) -> bool:
+        """Whether the rule is about this engine, version (the newest that was read where none is named) and device."""
+        if self.engine != configuration.engine:
+            return False
+        version = parse_version(or_newest(configuration.engine, configuration.version))
         return (
-            self.engine == configuration.engine
-            and version >= parse_version(self.since)
+            version >= parse_version(self.since)
             and (self.until is None or version < parse_version(self.until))
             and (self.device is None or self.device == configuration.device)
         )
@@ -88,9 +90,10 @@ def _windows(model: Model) -> bool:
 
 
 def _heads_for_every_rank(configuration: Configuration, model: Model, _: Device | None) -> bool:
-    heads = [layer.mixer.kv_heads for layer in model.layers if isinstance(layer.mixer, Gqa)]
-    parallel = configuration.parallel
-    return bool(heads) and parallel.decode_context > max(1, parallel.tensor // max(heads))
+    """Whether fewer ranks than the context ranks share a KV head, or share its queries unevenly."""
+    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Gqa)]
+    ranks, tensor = configuration.parallel.decode_context, configuration.parallel.tensor
+    return any(ranks > max(1, tensor // one.kv_heads) or one.heads // one.kv_heads % ranks for one in mixers)
 
 
 def _pages_without_trees(configuration: Configuration, model: Model, device: Device | None) -> bool:
@@ -147,19 +150,18 @@ def rules() -> tuple[Rule, ...]:
     return msgspec.convert(tomllib.loads(text)["rule"], tuple[Rule, ...])
 
 
-def broken(configuration: Configuration, model: Model, newest: str, device: Device | None = None) -> tuple[Rule, ...]:
+def broken(configuration: Configuration, model: Model, device: Device | None = None) -> tuple[Rule, ...]:
     """Rules that a configuration breaks.
 
     Args:
         configuration: as asked, or with its defaults filled in.
         model: what it serves.
-        newest: the version to take where it names none.
         device: the GPUs, which decide SGLang's attention backend and all-reduce; None where they are not known.
     """
     return tuple(
         rule
         for rule in rules()
-        if rule.holds(configuration, newest)
+        if rule.holds(configuration)
         and CONDITIONS[rule.one](configuration, model, device)
         and CONDITIONS[rule.two](configuration, model, device)
     )

@@ -5,13 +5,13 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Speculative
+from draftmark.engines.offered import or_newest
 from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.finding import Change
 from draftmark.planner.candidate import Candidate, Given
 from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import fraction_step, needed
-from draftmark.planner.newest import newest
 from draftmark.planner.sglang.defaults import SPECULATIVE_RUNNING
 from draftmark.planner.step import Step
 
@@ -33,7 +33,7 @@ def step(given: Given) -> Step | None:
     asked, model = given.asked, given.model
     if asked.engine == "embedded" or asked.speculative is not None or not model.draft_layers:
         return None
-    version = parse_version(asked.version or newest(asked.engine))
+    version = parse_version(or_newest(asked.engine, asked.version))
     if model.architecture not in ARCHITECTURES[asked.engine] or version < parse_version(SINCE[asked.engine]):
         return None
     if asked.engine == "vllm":
@@ -61,7 +61,7 @@ def drafted(given: Given, first: Candidate) -> Candidate | None:
     wanted = first.asked
     for one in steps:
         wanted = msgspec.structs.replace(wanted, **one.fields(wanted))
-    if broken(wanted, given.model, newest(wanted.engine), given.machine.device):
+    if broken(wanted, given.model, given.machine.device):
         return None
     try:
         fraction = needed(given, wanted)

@@ -12,13 +12,14 @@ from draftmark.hardware import Device
 from draftmark.model import Model
 from draftmark.planner.combinations import FIXED_PAGES, PAGED_TREES, attention_backend, broken, expandable
 from draftmark.planner.layouts import whole_caches
-from draftmark.planner.newest import newest
 from draftmark.planner.sglang.shares import states, windows
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 from draftmark.units import Tokens
 
 SMALLEST_CHUNK: Final = 2048
+ROOM: Final = 1.1
+"""More than a target's own tokens, so that pages and a draft's reserve fit under a limit, too."""
 ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _FP8: Final = {"sglang": "fp8_e4m3", "vllm": "fp8"}
 
@@ -28,6 +29,7 @@ def cheap(model: Model, configuration: Configuration, target: Target) -> list[li
     if configuration.engine == "embedded":
         return []
     choices = [
+        uncapped(configuration, target),
         segments(configuration),
         windows(model, configuration, target),
         states(model, configuration, target),
@@ -221,6 +223,22 @@ def _shorter(flag: str, values: dict[str, int], weight: float) -> Step:
     )
 
 
+def uncapped(configuration: Configuration, target: Target) -> list[Step]:
+    """Without the user's own limit of the pool, where it is less than the target takes."""
+    needed = in_one_pool(target, configuration.parallel.data) * target.length
+    if configuration.pool_tokens is None or configuration.pool_tokens > needed * ROOM:
+        return []
+    return [
+        Step(
+            name="pool limit",
+            changes=(Change(flag="--max-total-tokens", direction="set", value="(leave it out)"),),
+            set=(("pool_tokens", None),),
+            cost="",
+            weight=0.1,
+        )
+    ]
+
+
 def segments(configuration: Configuration) -> list[Step]:
     """Expandable segments: less memory stranded in the allocator, where all-reduce allows them."""
     if expandable(configuration) or configuration.device != "cuda":
@@ -239,7 +257,7 @@ def segments(configuration: Configuration) -> list[Step]:
 
 def mended_segments(configuration: Configuration, model: Model, device: Device) -> list[Step]:
     """What lets a command start whose expandable segments its all-reduce does not take: one of the two has to go."""
-    clashes = broken(configuration, model, newest(configuration.engine), device)
+    clashes = broken(configuration, model, device)
     if not any((rule.one, rule.two) == ("expandable segments", "custom all-reduce") for rule in clashes):
         return []
     flag = "--disable-custom-all-reduce"

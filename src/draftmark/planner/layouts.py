@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from draftmark.configuration import Configuration, Parallel
+from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.engines import sglang_flags, vllm_flags
-from draftmark.engines.flags import Flag
+from draftmark.engines.flags import Flag, spelled
+from draftmark.engines.offered import options
 from draftmark.errors import BadInput
 from draftmark.finding import Change
 from draftmark.hardware import Machine
@@ -21,7 +22,11 @@ DP_ATTENTION: Final = (
 )  # fmt: skip
 """Architectures without latent attention, whose layers SGLang 0.5.15.post1 runs through its LayerCommunicator, which
 DP attention needs (models/*.py); DeepSeek's latent attention has it everywhere."""
-_TABLES: Final[dict[str, tuple[Flag, ...]]] = {"sglang": sglang_flags.TABLE, "vllm": vllm_flags.TABLE}
+_TABLES: Final[dict[EngineName, tuple[Flag, ...]]] = {
+    "embedded": (),
+    "sglang": sglang_flags.TABLE,
+    "vllm": vllm_flags.TABLE,
+}
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +104,8 @@ def layouts(
     """The configuration's own layout, and others on the same GPUs that may hold more of the target."""
     own = configuration.parallel
     found = [Layout(name="own", parallel=own)]
+    if configuration.engine == "embedded":
+        return found
     others = (
         *pipelines(model, configuration, machine),
         *attention_groups(model, configuration, machine, concurrency),
@@ -175,6 +182,14 @@ def divisors(count: int) -> tuple[int, ...]:
 def spread_weight(groups: int, concurrency: int) -> float:
     """What it weighs to spread requests over groups: little where each has several, much where most stand idle."""
     return 7.0 + 12.0 * (1 - min(1.0, concurrency / groups / 2)) + groups / 16
+
+
+def as_spelled(configuration: Configuration, change: Change) -> Change:
+    """A change with its flag as the configuration's version of the engine spells it."""
+    flag = next((one for one in _TABLES[configuration.engine] if change.flag in one.names), None)
+    if flag is None:
+        return change
+    return msgspec.structs.replace(change, flag=spelled(flag, options(configuration.engine, configuration.version)))
 
 
 def changes(before: Configuration, after: Parallel) -> tuple[Change, ...]:

@@ -72,7 +72,7 @@ def conflicts(configuration: Configuration, model: Model, machine: Machine) -> t
     """What the engine cannot combine and this configuration does."""
     return tuple(
         f"{rule.one} and {rule.two} cannot be combined ({rule.source})"
-        for rule in broken(configuration, model, configuration.version or "", machine.device)
+        for rule in broken(configuration, model, machine.device)
     )
 
 

@@ -12,7 +12,7 @@ from draftmark.planner.combinations import broken
 from draftmark.planner.fraction import HIGHEST, enough, fraction_step, needed
 from draftmark.planner.knobs import cheap, dear
 from draftmark.planner.layouts import Layout
-from draftmark.planner.newest import newest
+from draftmark.planner.outcome import Plan
 from draftmark.planner.step import Step
 
 
@@ -60,7 +60,7 @@ def strategies(given: Given, layouts: list[Layout]) -> Iterator[Strategy]:
         for chosen in product(*((None, *steps) for steps in dear_knobs(given, base))):
             steps = tuple(step for step in chosen if step is not None)
             wanted = moved(base, steps)
-            if not broken(wanted, given.model, newest(wanted.engine), given.machine.device):
+            if not broken(wanted, given.model, given.machine.device):
                 yield Strategy(layout=layout, steps=steps)
 
 
@@ -99,7 +99,7 @@ def allowed(given: Given, strategy: Strategy, step: Step) -> bool:
     """Whether the engine can combine a cheap step with the strategy."""
     base = msgspec.structs.replace(given.asked, parallel=strategy.layout.parallel)
     wanted = moved(base, (*strategy.steps, step))
-    return not broken(wanted, given.model, newest(wanted.engine), given.machine.device)
+    return not broken(wanted, given.model, given.machine.device)
 
 
 def fewest(given: Given, strategy: Strategy, choices: list[list[Step]], full: Candidate) -> Candidate:
@@ -137,17 +137,18 @@ def attempt(given: Given, strategy: Strategy, steps: list[Step]) -> Candidate:
 
 def hopeless(given: Given, layout: Layout) -> bool:
     """Whether not even everything that gains memory, at the highest fraction, gives this layout a sufficient pool."""
-    base = msgspec.structs.replace(given.asked, parallel=layout.parallel)
-    strongest = [steps[-1] for steps in dear_knobs(given, base)]
-    wanted = base
-    for step in (*strongest, *(steps[-1] for steps in cheap(given.model, base, given.target))):
-        tried = moved(wanted, (step,))
-        if not broken(tried, given.model, newest(tried.engine), given.machine.device):
-            wanted = tried
-    try:
-        found = given.plan(wanted)
-        if enough(found) or found.configuration.memory_fraction is None:
-            return False
-        return not enough(given.plan(msgspec.structs.replace(wanted, memory_fraction=HIGHEST)))
-    except BadInput:
+    wanted = msgspec.structs.replace(given.asked, parallel=layout.parallel)
+    choices = (*dear_knobs(given, wanted), *cheap(given.model, wanted, given.target))
+    found: Plan | None = None
+    for step in (None, *(steps[-1] for steps in choices)):
+        tried = wanted if step is None else moved(wanted, (step,))
+        if broken(tried, given.model, given.machine.device):
+            continue
+        try:
+            found, wanted = given.plan(tried), tried
+        except BadInput:
+            continue  # This step is none that the engine has here; the others may do.
+    if found is None:
         return True
+    highest = msgspec.structs.replace(wanted, memory_fraction=HIGHEST)
+    return not enough(found) and not enough(given.plan(highest))

@@ -19,6 +19,7 @@ from draftmark.errors import BadInput, EngineFailed
 Kind = Literal["local", "container", "ssh", "prefix"]
 _CONTAINER_PROGRAMS: Final = {"docker", "podman", "nerdctl"}
 _NETWORK_OPTIONS: Final = re.compile(r"--net(work)?(=|$)|--publish(=|$)|-p")
+_DETACHED: Final = re.compile(r"-[it]*d[it]*|--detach(?:=true)?")
 REMOTE_PROCESS: Final = re.compile(r"^draftmark: remote process (\d+)$")
 """The line by which the far side of ssh says which process the engine is; it leads its own process group there."""
 
@@ -33,10 +34,21 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         """How its engine is reached and stopped."""
         if not self.words:
             return "local"
-        name = Path(self.words[0]).name
-        if name in _CONTAINER_PROGRAMS and "run" in self.words:
-            return "container"
-        return "ssh" if name == "ssh" else "prefix"
+        if Path(self.words[0]).name == "ssh":
+            return "ssh"
+        return "container" if self._container is not None else "prefix"
+
+    @property
+    def _container(self) -> int | None:
+        """Where the container's program stands, as in `docker run` and `sudo docker run`."""
+        names = [Path(word).name for word in self.words]
+        at = next((at for at, name in enumerate(names) if name in _CONTAINER_PROGRAMS), None)
+        return at if at is not None and "run" in names[at:] else None
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words up to the container's program: what stops a container too."""
+        return self.words[: (self._container or 0) + 1]
 
     @property
     def bind(self) -> str:
@@ -52,7 +64,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         return Command(argv=(*self.words, *command.argv), environment=command.environment)
 
     def _in_container(self, command: Command, port: int | None, id_file: Path) -> Command:
-        run = self.words.index("run") + 1
+        run = self.words.index("run", self._container or 0) + 1
         published = any(_NETWORK_OPTIONS.match(word) for word in self.words[run:])
         options = ["--cidfile", str(id_file)]
         options += [] if published or port is None else ["--publish", f"127.0.0.1:{port}:{port}"]
@@ -72,23 +84,27 @@ def parse(text: str) -> Launcher:
     """A prefix as written on the command line.
 
     Raises:
-        BadInput: quotes do not match.
+        BadInput: quotes do not match, or a container is to run detached, where its engine cannot be followed.
     """
     try:
-        return Launcher(words=tuple(shlex.split(text)))
+        launcher = Launcher(words=tuple(shlex.split(text)))
     except ValueError as error:
         raise BadInput(
             f"cannot be split into words ({error})", place="--launcher", remedy="check its quotes"
         ) from error
+    if launcher.kind == "container" and any(_DETACHED.fullmatch(word) for word in launcher.words):
+        cause = "a container that runs detached cannot be followed"
+        raise BadInput(cause, place="--launcher", remedy="leave out -d: `draftmark serve --detach` leaves it running")
+    return launcher
 
 
-def stop_container(program: str, container: str, grace: float) -> None:
+def stop_container(program: tuple[str, ...], container: str, grace: float) -> None:
     """Stop a container by its id.
 
     Raises:
         EngineFailed: the container's program says no.
     """
-    _run((program, "stop", "--time", str(round(grace)), container))
+    _run((*program, "stop", "--time", str(round(grace)), container))
 
 
 def stop_remote(ssh_words: tuple[str, ...], process: int, grace: float) -> None:

@@ -244,7 +244,7 @@ def end(record: Record, process: EngineProcess, grace: float) -> None:
     if record.launcher.kind == "container" and record.id_file is not None:
         container = records.container(record)
         if container is not None:
-            launcher.stop_container(words[0], container, grace)
+            launcher.stop_container(record.launcher.program, container, grace)
     elif record.launcher.kind == "ssh" and record.remote_process is not None:
         launcher.stop_remote(words, record.remote_process, grace)
     process.stop(grace)

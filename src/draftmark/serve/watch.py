@@ -89,7 +89,7 @@ class Watch:
                 self.note(f"line {number} of the log speaks of memory but is not understood: {line}")
         if line.strip():
             self._last = [*self._last[1 - _LAST_LINES :], line.rsplit("\r", 1)[-1]]
-        if self._reader.phase != self.phase:
+        if self._reader.phase not in {self.phase, "unknown"}:
             self.phase, self.entered = self._reader.phase, time.monotonic()
             self._progress(PhaseEntered(phase=self.phase, at=Seconds(self.entered - self.began)))
 
@@ -133,4 +133,10 @@ class Watch:
 
 def _says_why(line: str) -> bool:
     """Whether a line names an error (the last such line of a traceback is the one that matters)."""
-    return bool(re.search(r"\b\w*(Error|Exception|Fatal)\b|\bfatal\b|\bKilled\b|Segmentation fault|Aborted", line))
+    return bool(
+        re.search(
+            r"\b\w*(Error|Exception|Fatal)\b|\bfatal\b|\bKilled\b|Segmentation fault|Aborted|"
+            r"^(?:docker|podman|nerdctl|ssh|srun|sudo|env|sh|bash): ",
+            line,
+        )
+    )

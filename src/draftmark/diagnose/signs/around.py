@@ -37,15 +37,42 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         ("ddress already",),
         r"(?<!failed : )(?<!ZMQError: )\bAddress already in use(?!\. Retrying with a new port)",
     ),
+    (
+        "launcher failed",
+        (
+            "docker: ",
+            "Docker daemon",
+            "ssh: ",
+            "Permission denied (",
+            "Host key",
+            "srun: ",
+            "sudo: ",
+            "local forwarding",
+        ),
+        (
+            r"^(?:docker|ssh|srun|sudo): (?P<said>(?:error: )?[A-Z].*|connect to host .*|a password is required"
+            r"|.* not found)$"
+            r"|^(?P<plain>Cannot connect to the Docker daemon.*|Host key verification failed.*"
+            r"|Could not request local forwarding.*|(?:\S+@)?\S+: Permission denied \(.*\)\.?)$"
+        ),
+    ),
+    (
+        "not installed",
+        ("python",),
+        (
+            r"(?:^|[ :'\"‘])(?P<python>[\w./-]*python[\d.]*)['\"’]?: (?:No such file or directory"
+            r"|(?:command )?not found|executable file not found)"
+        ),
+    ),
     ("not installed", ("No module named",), r"No module named '?(?P<module>sglang|vllm|draftmark|torch)\b"),
     (
         "no such model",
-        ("valid model identifier", "Repo id must", "file named config.json", "Repository Not Found"),
+        ("valid model identifier", "Repo id must", "file named config.json", "Repository Not Found", "is restricted"),
         (
             r"(?:^|[\s'\"])(?P<model>\S*[^\s'\"]) (?:is not a local folder and )?is not a valid model identifier"
             r"|Repo id must (?:be in the form|use alphanumeric).*: '(?P<repo>[^']*)'"
             r"|(?P<folder>\S+) does not appear to have a file named config\.json"
-            r"|Repository Not Found for url: (?P<url>\S+)"
+            r"|Repository Not Found for url: (?P<url>\S+)|Access to model (?P<gated>\S+) is restricted"
         ),
     ),
     ("disk full", ("No space left",), r"No space left on device"),

@@ -25,6 +25,11 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         ("full token usage: 1.00",),
         r"#full token: (?P<tokens>\d+), full token usage: 1\.00, #swa token: \d+, swa token usage: (?P<window>0\.\d+)",
     ),
+    (  # vLLM since 0.8, of the step that failed
+        "step",
+        ("total_num_scheduled_tokens=",),
+        r"[ ,(]num_scheduled_tokens=\{(?P<each>[^}]*)\}, ?total_num_scheduled_tokens=(?P<total>\d+)",
+    ),
     (
         "request beyond limit",
         ("maximum allowed length",),

@@ -142,6 +142,8 @@ def _with_draft(
     count = draft_layers(model, draft)
     kept = sum(isinstance(layer.mixer, Gqa | Mla) for layer in layers)
     if wanted.algorithm.upper() in _DRAFT_SHARES_CELL:
+        if not kept:
+            return found  # A stage without a cache sizes none for a draft (0.5.23, pool_configurator.py).
         if found.full:
             full_layers = sum(not _windowed(layer) and isinstance(layer.mixer, Gqa) for layer in layers)
             own = found.full * count // max(1, full_layers)

@@ -26,7 +26,12 @@ def ledger(one: Rank, model: Model, full: Configuration, machine: Machine, rules
         entries.append(Entry(account="communication", bytes=one.communication.bytes, why=one.communication.why))
     entries.append(Entry(account="weights", bytes=one.weights.bytes, why=one.weights.why))
     if one.draft is not None:
-        entries.append(Entry(account="draft weights", bytes=one.draft.bytes, why=one.draft.why))
+        why = one.draft.why
+        if one.returned:
+            why += (
+                f"; {one.returned / GIB:.2f} GiB are given back after the pool is sized, as it then reads the target's"
+            )
+        entries.append(Entry(account="draft weights", bytes=Bytes(one.draft.bytes - one.returned), why=why))
     if one.learned.budget:
         entries.append(Entry(account="unexplained", bytes=Bytes(-one.learned.budget), why=one.learned.note or ""))
     entries += pool_entries(one, pools, full)

@@ -8,6 +8,10 @@ from draftmark.planner.sglang.cells import Cells, States
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import GIB
 
+UNBOUNDED = 2**40
+"""Tokens of a pipeline stage whose layers cache none: another stage's pool is the limit (0.5.23,
+pool_configurator.py, _zero_kv_max_tokens)."""
+
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank allocates. Bytes on that rank, padding pages included."""
@@ -30,7 +34,9 @@ def divide(budget: float, found: Cells, states: States | None, configuration: Co
         budget -= state_bytes
     page = configuration.page or 1
     narrow: int | None = None
-    if found.ratio is not None:
+    if not found.counted:
+        tokens = UNBOUNDED
+    elif found.ratio is not None:
         tokens, narrow = split_windows(budget, found, configuration)
     else:
         tokens = int(budget // found.counted) if budget > 0 else 0

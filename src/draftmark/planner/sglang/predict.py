@@ -6,7 +6,7 @@ from draftmark.configuration import Configuration
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.ledger import Pool
-from draftmark.model import Mla, Model
+from draftmark.model import Gqa, Mla, Model
 from draftmark.planner import layout
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason
@@ -85,14 +85,20 @@ def predict(
 
 
 def refuse(model: Model) -> None:
-    """SGLang's arithmetic for caches beside which a block selector keeps keys was not read.
+    """SGLang's arithmetic was not read for caches beside which a block selector keeps keys, nor for none at all.
 
     Raises:
-        BadInput: the model has such layers.
+        BadInput: the model is like that.
     """
     if model.selects_blocks:
         raise BadInput(
             "it is not known how SGLang sizes a pool with keys of a block selector",
+            place=f"{model.name} ({model.architecture})",
+            remedy="plan it for --engine vllm",
+        )
+    if not any(isinstance(layer.mixer, Gqa | Mla) for layer in model.layers):
+        raise BadInput(
+            "no layer keeps anything a token, and SGLang sizes its pool by that",
             place=f"{model.name} ({model.architecture})",
             remedy="plan it for --engine vllm",
         )

@@ -256,10 +256,10 @@ def test_models_are_kept_apart_and_named(tmp_path: Path) -> None:
             "TimeoutError: \ufffd[31mslow",
         ),
         ("Service\nUnavailable", "Service Unavailable"),
-        (" \n ", ""),
+        (" \n ", "it failed without a word"),
     ],
 )
 def test_of_a_traceback_the_last_line_is_told(tmp_path: Path, error: str, words: str) -> None:
     run = vllm_run(errors=["", error], ttfts=[0.5, 0.0], itls=[[0.1, 0.1], []], output_lens=[3, 0])
     (imported,) = read_results(written(tmp_path, run))
-    assert imported.points[0].invalid == (words or None)
+    assert imported.points[0].invalid == words

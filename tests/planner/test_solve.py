@@ -483,3 +483,20 @@ def test_where_nothing_is_enough_the_nearest_goes_as_far_as_is_safe() -> None:
     further = msgspec.structs.replace(nearest.asked, memory_fraction=fraction + 0.01)
     model, machine = zoo_model("moonshotai/Kimi-K2-Instruct"), parse_machine("h200:8")
     assert plan(model, further, machine).worst_risk > SAFE
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "fields", "gains"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "h200:8", {}, "; an fp8 cache and decode context parallelism gain most"),
+        (KIMI, "rtx-pro-6000:8", {}, "; decode context parallelism gains most"),  # its cache is fp8 already
+        ("deepseek-ai/DeepSeek-V3.2", "h200:8", {}, "; an fp8 cache gains most"),  # no context ranks on Hopper
+        ("deepseek-ai/DeepSeek-V3", "h200:8", {"kv_dtype": "fp8_e4m3", "speculative": DRAFT, "version": "0.5.15"}, ""),
+    ],
+)
+def test_the_largest_gains_with_latents_are_those_that_can_be_had(
+    name: str, gpu: str, fields: dict[str, Any], gains: str
+) -> None:
+    found = solved(name, gpu, target(30_000), parallel=Parallel(tensor=8), **fields)
+    (note,) = found.notes
+    assert note.endswith(f"more ranks do not divide it{gains}")

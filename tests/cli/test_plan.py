@@ -177,3 +177,64 @@ def test_a_plan_needs_nothing_heavy(config: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def kimi(tmp_path: Path) -> str:
+    path = tmp_path / "Kimi-K2-Instruct_config.json"
+    path.write_text(json.dumps(rows()["moonshotai/Kimi-K2-Instruct"]["config"]))
+    return str(path)
+
+
+def test_without_a_layout_all_gpus_are_taken_and_the_reason_is_shown(kimi: str) -> None:
+    found = msgspec.json.decode(run(kimi, "--gpu", "h200:8", "--json").stdout, type=Plan)
+    assert found.configuration.parallel.tensor == found.gpus == 8
+    assert [reason.why for reason in found.reasons if reason.field == "tp"] == ["all 8 GPUs given"]
+    text = run(kimi, "--gpu", "h200:8", "--pp", "2").stdout
+    assert "all 8 GPUs given in 2 stages" in text
+    one = run(kimi, "--gpu", "h200:8", "--tp", "1", "--json").stdout
+    alone = msgspec.json.decode(one, type=Plan)
+    assert (alone.gpus, alone.notes[0]) == (1, "this layout uses 1 of the 8 GPUs")
+
+
+def test_a_layout_beside_a_pasted_command_is_refused_even_where_it_is_the_default(config: str) -> None:
+    done = run("--gpu", "h200", "--tp", "1", "--", "vllm", "serve", config)
+    assert done.returncode == 2
+    assert "--tp and --pp: does not go with a pasted command" in done.stderr
+
+
+def test_a_forbidden_pair_is_said_first(tmp_path: Path) -> None:
+    path = tmp_path / "DeepSeek-V3_config.json"
+    path.write_text(json.dumps(rows()["deepseek-ai/DeepSeek-V3"]["config"]))
+    command = f"python -m sglang.launch_server --model-path {path} --tp 8 --attention-backend flashmla"
+    draft = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 4"
+    words = (*command.split(), *draft.split(), "--speculative-num-draft-tokens", "8")
+    planned = run("--gpu", "h200:8", "--", *words)
+    assert planned.stdout.startswith("It cannot start this way: trees and pages cannot be combined (sglang")
+    solved = run("--gpu", "h200:8", "--context", "8k", "--", *words)
+    assert solved.stdout.startswith("As asked it cannot start: trees and pages cannot be combined")
+
+
+def test_vllm_that_cannot_start_says_so_first(kimi: str) -> None:
+    done = run(kimi, "--engine", "vllm", "--gpu", "rtx-4090:8")
+    assert done.stdout.startswith("It cannot start this way (load)")
+    short = run(kimi, "--engine", "vllm", "--gpu", "h200:8", "--mem-fraction", "0.88")
+    assert short.stdout.startswith("It cannot start this way (pool)")
+
+
+def test_data_parallel_ranks_and_context_ranks_are_both_counted(kimi: str) -> None:
+    command = ("python", "-m", "sglang.launch_server", "--model-path", kimi, "--tp", "8")
+    spread = run("--gpu", "b200:8", "--", *command, "--dp", "8", "--enable-dp-attention").stdout
+    assert "Each of 8 data-parallel ranks has such a pool" in spread
+    assert "all 8 ranks" in spread
+    shared = run("--gpu", "b200:8", "--", *command, "--dcp-size", "8")
+    assert "That is what the engine prints, one rank's share; 8 decode context ranks together hold" in shared.stdout
+    target = run("--gpu", "b200:8", "--context", "100k", "--", *command, "--dcp-size", "8").stdout
+    assert "tokens as the engine prints them" in target
+
+
+def test_a_command_to_launch_is_one_line(kimi: str) -> None:
+    done = run(kimi, "--gpu", "h200:8", "--context", "100k", "--output", "4k")
+    (line,) = [line for line in done.stdout.splitlines() if "sglang.launch_server" in line]
+    assert line.endswith("--enable-metrics")
+    assert len(line) > 160

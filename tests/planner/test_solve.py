@@ -9,7 +9,7 @@ from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, plan, solve
-from draftmark.planner.candidate import SAFE, SURE, Given
+from draftmark.planner.candidate import LIKELY, SAFE, SURE, Given
 from draftmark.planner.combinations import CONDITIONS, broken, rules
 from draftmark.planner.knobs import drafts
 from draftmark.planner.layouts import layouts
@@ -466,3 +466,20 @@ def test_changes_are_spelled_as_the_version_does(version: str, flag: str) -> Non
     spelled = {change.flag for one in found.candidates for change in one.changes}
     assert flag in spelled
     assert not any("--cuda-graph-max-bs" in name and name != flag for name in spelled)
+
+
+def test_where_nothing_is_enough_the_nearest_goes_as_far_as_is_safe() -> None:
+    found = solved(
+        "moonshotai/Kimi-K2-Instruct", "h200:8", target(100_000, concurrency=32), parallel=Parallel(tensor=8)
+    )
+    assert found.first is None
+    assert all(one.plan.worst_risk < LIKELY for one in found.candidates if one.reaches)
+    nearest = found.nearest
+    assert nearest is not None
+    assert nearest.plan.reach is not None
+    assert 0.7 < nearest.plan.reach.available / nearest.plan.reach.needed < 1
+    fraction = nearest.plan.configuration.memory_fraction
+    assert fraction is not None
+    further = msgspec.structs.replace(nearest.asked, memory_fraction=fraction + 0.01)
+    model, machine = zoo_model("moonshotai/Kimi-K2-Instruct"), parse_machine("h200:8")
+    assert plan(model, further, machine).worst_risk > SAFE

@@ -32,6 +32,7 @@ RULES: Final = (
         r"(?:.*?dtype=(?:torch\.)?(?P<dtype_text>\w+), max_seq_len=(?P<context_length_tokens>\d+))?",
         "init",
     ),
+    rule(r"Resolved architecture: (?P<model_class_text>\w+)", "init"),
     rule(r"Starting to load model ", "weights"),
     rule(rf"Loading model weights took (?P<weights_gib>{_G}) GB", "weights", "profile"),
     rule(
@@ -146,6 +147,7 @@ RULES: Final = (
 )
 _OFTEN: Final = re.compile(
     r"version \d|Initializing a|tarting |oading |Chunked|Defaulting|Using max|current vLLM|model weights take|"
+    r"Resolved arch|"
     r"KV [Cc]ache| blocks: |Maximum conc|Multiplying|Initial free|Memory prof|memory snapshot|Free mem|CUDA ?[Gg]raph|"
     r"cudagraphs|Graph cap|--gpu-mem|Setting att|Padding|padding|Auto-fit|startup plan|Encoder cache|torch\.compile|"
     r"Compiling|Dynamo|init engine|Sleep mode|Application|num_gpu_blocks|Throughput|throughput"

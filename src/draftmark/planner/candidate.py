@@ -22,6 +22,9 @@ SURE: Final = 0.9
 SAFE: Final = 0.1
 """Risk of running out of memory from which a configuration is not proposed first."""
 
+LIKELY: Final = 0.5
+"""Risk from which a configuration counts as one that does not hold."""
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration, what was changed to get there, and what that costs beside memory."""
@@ -41,8 +44,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches(self) -> bool:
-        """Whether it starts and the target fits, be it at a risk."""
-        return self.probability >= SURE and self.plan.fits
+        """Whether it starts and the target fits, be it at a risk; not where it more likely runs out of memory."""
+        return self.probability >= SURE and self.plan.fits and self.plan.worst_risk < LIKELY
 
     @property
     def good(self) -> bool:

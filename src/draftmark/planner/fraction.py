@@ -7,7 +7,7 @@ import msgspec
 
 from draftmark.configuration import Configuration, EngineName
 from draftmark.finding import Change
-from draftmark.planner.candidate import SAFE, SURE, Given
+from draftmark.planner.candidate import LIKELY, SAFE, SURE, Given
 from draftmark.planner.outcome import Plan
 from draftmark.planner.step import Step
 from draftmark.units import GIB
@@ -42,8 +42,9 @@ def needed(given: Given, wanted: Configuration) -> float | None:
     """The fraction to set, on a grid of 0.005; None where none is needed, or none helps.
 
     The pool grows with the fraction and the headroom shrinks. Too small a pool takes the least fraction that is
-    enough, whatever the headroom then is; too little headroom the highest one that is calm, if the pool stays enough:
-    the classic mistake's two sides.
+    enough; too little headroom the highest one that is calm, if the pool stays enough: the classic mistake's two sides.
+    Where what is enough would more likely run out of memory, or nothing is enough, it is the highest calm one that
+    comes nearest.
     """
     base = given.plan(wanted)
     start = base.configuration.memory_fraction
@@ -56,7 +57,10 @@ def needed(given: Given, wanted: Configuration) -> float | None:
     steps = int((HIGHEST - start) / GRAIN)
     if not enough(base):
         grid = [round(start + GRAIN * number, 3) for number in range(1, steps + 1)]
-        return _first(grid, lambda fraction: holds(enough, fraction))
+        found = _first(grid, lambda fraction: holds(enough, fraction))
+        if found is not None and holds(lambda plan: plan.worst_risk < LIKELY, found):
+            return found
+        return _first(grid[::-1], lambda fraction: holds(calm, fraction))
     grid = [round(start - GRAIN * number, 3) for number in range(1, int(min(DEEPEST, start) / GRAIN))]
     found = _first(grid, lambda fraction: holds(calm, fraction))
     return found if found is not None and holds(enough, found) else None

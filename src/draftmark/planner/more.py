@@ -8,7 +8,7 @@ from draftmark.configuration import Parallel
 from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.planner.candidate import Candidate, Given
-from draftmark.planner.layouts import Layout, laid_out, layouts
+from draftmark.planner.layouts import laid_out, layouts
 from draftmark.planner.search import hopeless, search
 
 STAGES: Final = 4
@@ -28,13 +28,13 @@ def what_would(given: Given, fixed: frozenset[str]) -> str:
     if given.asked.engine == "embedded":
         return f"Nothing reaches it: the embedded engine runs on one device alone, here {name}."
     if fixed:
-        best = _best(given, before, frozenset())
+        best = _best(given, before)
         if best is not None:
             return f"Nothing reaches it on {before} x {name} in this layout; the same GPUs would{_with(best)}."
     for count in COUNTS:
         if count <= before or _too_small(given, count):
             continue
-        best = _best(given, count, frozenset())
+        best = _best(given, count)
         if best is not None:
             return f"Nothing reaches it on {before} x {name}; {count} of them would{_with(best)}."
     return f"Nothing reaches it on up to {max(before, COUNTS[-1])} x {name}, whatever the flags and the layout."
@@ -51,24 +51,17 @@ def _too_small(given: Given, count: int) -> bool:
     return not plain and given.model.weight_bytes > count * given.machine.device.memory
 
 
-def _best(given: Given, count: int, fixed: frozenset[str]) -> Candidate | None:
-    """The best configuration on `count` of the GPUs; None where none reaches the target safely."""
+def _best(given: Given, count: int) -> Candidate | None:
+    """The best configuration on `count` of the GPUs, in any layout; None where none reaches the target safely."""
     machine = Machine(device=given.machine.device, count=count)
     # Counted from no layout at all, so that the whole of it is named.
     asked = msgspec.structs.replace(given.asked, parallel=Parallel())
     larger = msgspec.structs.replace(given, machine=machine, free=None, asked=asked, made={})
     try:
-        base, _ = laid_out(given.model, asked, machine, fixed)
+        base, _ = laid_out(given.model, asked, machine, frozenset())
     except BadInput:
         return None
-    found = layouts(given.model, base, machine, fixed, given.target.concurrency)
+    found = layouts(given.model, base, machine, frozenset(), given.target.concurrency)
     tried = [one for one in found if one.parallel.pipeline <= STAGES and not hopeless(larger, one)]
-    return first_good(larger, tried)
-
-
-def first_good(given: Given, tried: list[Layout]) -> Candidate | None:
-    """The best of what is good; None where nothing is."""
-    if not tried:
-        return None
-    good = [one for one in search(given, tried) if one.good]
+    good = [one for one in search(larger, tried) if one.good]
     return min(good, key=lambda one: one.weight, default=None)

@@ -63,7 +63,8 @@ def target_text(found: Solution) -> Text:
 
 def candidates_table(candidates: tuple[Candidate, ...]) -> Table:
     """Best first: changes, predicted tokens, how sure, headroom, risk, cost."""
-    table = Table(title="Configurations, best first", title_justify="left")
+    title = "Configurations, best first" if candidates[0].good else "Configurations that reach it, but not safely"
+    table = Table(title=title, title_justify="left")
     for heading, right in (("changes", False), ("pool tokens", True), ("fits", True), ("headroom", True)):
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     table.add_column("risk", justify="right")

@@ -196,3 +196,9 @@ def test_a_python_that_is_not_there(line: str) -> None:
     assert "not-installed" in [finding.code for finding in findings]
     (claim,) = [finding.claim for finding in findings if finding.code == "not-installed"]
     assert claim == "there is no python3 where the engine was to start"
+
+
+def test_a_gated_model_wants_a_token() -> None:
+    (finding,) = of(VLLM + "Access to model meta-llama/Llama-3.1-70B is restricted. You must have access.\n").findings
+    assert finding.claim == "meta-llama/Llama-3.1-70B is gated: the engine may not read it"
+    assert moves(finding) == {"HF_TOKEN": ("set", None)}

@@ -107,3 +107,21 @@ def test_a_health_check_before_a_watchdog_is_its_consequence() -> None:
     late = "[2026-05-30 14:14:04 TP5] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n"
     assert codes(of(SERVING + UNHEALTHY + late)) == ["watchdog"]
     assert "health-check-failed" not in codes(of(SCENARIO + UNHEALTHY))
+
+
+WORKSPACE = (
+    "RuntimeError: Error in function 'aligned_alloc' at /flashinfer/allocator.h:49: Buffer overflow when allocating "
+    "memory for batch_prefill_tmp_v with size 541065216 and alignment 16, but only 402653184 bytes available in "
+    "AlignedAllocator. Increase the workspace buffer size.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "flag"),
+    [(SERVING, "SGLANG_FLASHINFER_WORKSPACE_SIZE"), (VLLM, "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE")],
+)
+def test_a_workspace_that_is_too_small_is_no_lack_of_the_gpus_memory(before: str, flag: str) -> None:
+    (finding,) = of(before + WORKSPACE).findings
+    assert (finding.code, finding.confidence) == ("workspace-too-small", "certain")
+    assert "has 384 MiB left and a step wants 516 MiB" in finding.claim
+    assert moves(finding)[flag] == ("raise", None)

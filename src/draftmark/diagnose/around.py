@@ -119,6 +119,10 @@ def _rendezvous(case: Case, port: str | None) -> str:
 def no_such_model(case: Case) -> Finding | None:
     """The model's folder or name is wrong."""
     signs = case.signs("no such model")
+    gated = next((sign.values["gated"] for sign in signs if "gated" in sign.values), None)
+    if gated is not None:
+        token = free(Change(flag="HF_TOKEN", direction="set"), "of an account that was granted access on the hub")
+        return told_by(case, "no such model", "no-such-model", f"{gated} is gated: the engine may not read it", token)
     names = ("model", "repo", "folder", "url")
     named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
     model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")

@@ -111,13 +111,11 @@ class Case:
     @property
     def on_cpu(self) -> bool | None:
         """Whether the engine computes on the CPU, so that the host's memory is its device's; None where not known."""
-        if self.configuration is not None:
-            return self.configuration.device == "cpu"
         device = self.seen("device")
-        word = str(device.value) if device is not None else self.settings.word("--device", "--device-config")
+        word = str(device.value) if device is not None else self.settings.word("--device-config", "--device")
         if word is not None and word != "auto":
             return word.startswith("cpu")
-        if self._pool_by_variable:
+        if self._pool_by_variable or (self.configuration is not None and self.configuration.device == "cpu"):
             return True
         return False if self.engine == "sglang" or self.number("memory_fraction") is not None else None
 

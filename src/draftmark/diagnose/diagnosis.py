@@ -25,6 +25,7 @@ RULES: Final[tuple[Rule, ...]] = (
     sizing.window_pool_too_small,
     sizing.multimodal_profile,
     sizing.too_few_gpus,
+    sizing.context_beyond_model,
     sizing.no_headroom,
     host_memory.host_memory_short,
     host_memory.host_out_of_memory,
@@ -35,6 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     lookalikes.device_fault,
     lookalikes.shared_memory,
     lookalikes.kernel_tile,
+    lookalikes.workspace,
     lookalikes.watchdog,
     lookalikes.collective_timeout,
     lookalikes.communication,
@@ -59,13 +61,13 @@ RULES: Final[tuple[Rule, ...]] = (
 
 CODES: Final = (
     "prefill-oom", "decode-oom", "logits-oom", "encoder-oom", "graph-oom", "warm-up-oom", "profile-oom", "pool-oom",
-    "lora-oom", "load-oom", "out-of-memory", "fragmented", "pool-below-context", "no-room-for-pool", "no-headroom",
-    "memory-taken", "memory-unbalanced", "state-pool-too-small", "window-pool-too-small", "multimodal-profile",
-    "too-few-gpus", "host-memory-short", "host-out-of-memory", "host-oom-killer", "illegal-access", "device-fault",
-    "shared-memory", "kernel-tile", "watchdog", "communication-error", "waits-for-worker", "health-check-failed",
-    "silent-work", "killed", "crashed", "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments",
-    "address-in-use", "no-such-model", "launcher-failed", "not-installed", "illegal-instruction", "wrong-build",
-    "disk-full", "no-engine", "unknown",
+    "lora-oom", "load-oom", "out-of-memory", "fragmented", "pool-below-context", "context-beyond-model",
+    "no-room-for-pool", "no-headroom", "memory-taken", "memory-unbalanced", "state-pool-too-small",
+    "window-pool-too-small", "multimodal-profile", "too-few-gpus", "host-memory-short", "host-out-of-memory",
+    "host-oom-killer", "illegal-access", "device-fault", "shared-memory", "kernel-tile", "workspace-too-small",
+    "watchdog", "communication-error", "waits-for-worker", "health-check-failed", "silent-work", "killed", "crashed",
+    "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments", "address-in-use", "no-such-model",
+    "launcher-failed", "not-installed", "illegal-instruction", "wrong-build", "disk-full", "no-engine", "unknown",
 )  # fmt: skip
 """Every code that a finding can have; docs/findings.md describes each."""
 

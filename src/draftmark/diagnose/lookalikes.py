@@ -91,6 +91,25 @@ def kernel_tile(case: Case) -> Finding | None:
     )
 
 
+def workspace(case: Case) -> Finding | None:
+    """FlashInfer's own buffer is too small for a step: no allocation of the GPU's memory failed."""
+    signs = case.signs("workspace")
+    if not signs:
+        return None
+    wanted, left = signs[0].number("wanted") or 0, signs[0].number("left") or 0
+    flag = {"vllm": "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE"}.get(case.engine or "", "SGLANG_FLASHINFER_WORKSPACE_SIZE")
+    return told_by(
+        case,
+        "workspace",
+        "workspace-too-small",
+        f"FlashInfer's workspace has {gib(left)} left and a step wants {gib(wanted)} of it: a buffer of fixed size, "
+        "not the GPU's memory",
+        free(Change(flag=flag, direction="raise"), "its bytes are allocated at the start", "as much headroom"),
+        *remedies.only(remedies.smaller_chunk(case, "what a step wants of it grows with its tokens")),
+        no_help(case),
+    )
+
+
 def watchdog(case: Case) -> Finding | None:
     """The engine's own watchdog ended it because a step took too long."""
     if case.failure is not None:

@@ -83,12 +83,12 @@ def more_gpus(case: Case, why: str) -> Remedy | None:
     return _remedy(case.change("gpus", "raise", value), f"{why}{now}", "more GPUs")
 
 
-def shorter_context(case: Case, possible: float | None) -> Remedy | None:
-    """Promise less than the pool holds."""
+def shorter_context(
+    case: Case, possible: float | None, why: str = "the longest request must fit into the pool"
+) -> Remedy | None:
+    """Promise shorter requests."""
     value = f"{possible:.0f}" if possible is not None else None
-    return _remedy(
-        case.change("context", "lower", value), "the longest request must fit into the pool", "long requests"
-    )
+    return _remedy(case.change("context", "lower", value), why, "long requests")
 
 
 def fewer_requests(case: Case, why: str) -> Remedy | None:

@@ -67,12 +67,12 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ("not installed", ("No module named",), r"No module named '?(?P<module>sglang|vllm|draftmark|torch)\b"),
     (
         "no such model",
-        ("valid model identifier", "Repo id must", "file named config.json", "Repository Not Found"),
+        ("valid model identifier", "Repo id must", "file named config.json", "Repository Not Found", "is restricted"),
         (
             r"(?:^|[\s'\"])(?P<model>\S*[^\s'\"]) (?:is not a local folder and )?is not a valid model identifier"
             r"|Repo id must (?:be in the form|use alphanumeric).*: '(?P<repo>[^']*)'"
             r"|(?P<folder>\S+) does not appear to have a file named config\.json"
-            r"|Repository Not Found for url: (?P<url>\S+)"
+            r"|Repository Not Found for url: (?P<url>\S+)|Access to model (?P<gated>\S+) is restricted"
         ),
     ),
     ("disk full", ("No space left",), r"No space left on device"),

@@ -66,6 +66,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ),
     ("kernel tile", ("resources requested",), r"too many resources requested for launch"),
     (
+        "workspace",
+        ("AlignedAllocator",),
+        (
+            r"Buffer overflow when allocating memory for (?P<what>\S+) with size (?P<wanted>\d+).*but only "
+            r"(?P<left>\d+) bytes available in AlignedAllocator"
+        ),
+    ),
+    (
         "waits for a worker",
         ("block found",),
         r"No available (?:shared memory broadcast )?block found ?in (?P<seconds>\d+) second",

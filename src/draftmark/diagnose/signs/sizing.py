@@ -105,12 +105,22 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             r"embeddings in the worst case \((?P<tokens>\d+) tokens"
         ),
     ),
+    ("too few GPUs", ("out of bounds", "device ordinal"), r"local rank \d+ is out of bounds|invalid device ordinal"),
     (
         "too few GPUs",
+        ("available GPUs",),
         (
-            "out of bounds",
-            "device ordinal",
+            r"(?:Tensor parallel|World) size \((?P<ranks>\d+)\) (?:cannot be|is) larger than the number of available "
+            r"GPUs \((?P<gpus>\d+)\)"
         ),
-        r"local rank \d+ is out of bounds|invalid device ordinal",
+    ),
+    ("no GPU", ("NVIDIA driver", "CUDA GPUs"), r"Found no NVIDIA driver on your system|No CUDA GPUs are available"),
+    (  # without the last words it is a warning
+        "context beyond model",
+        ("overriding this maximum",),
+        (
+            r"(?:context_length|max_model_len) \((?P<context>\d+)\) is greater than the derived "
+            r"(?:context_length|max_model_len) \((?:\w+=)?(?P<derived>\d+).*To allow overriding this maximum"
+        ),
     ),
 )

@@ -23,7 +23,7 @@ def test_sglang_both_ways() -> None:
     assert (found.memory_fraction, found.chunk, found.kv_dtype) == (0.93, 4096, "fp8_e4m3")
     assert found.speculative == Speculative(algorithm="EAGLE3", draft_model="draft", steps=3, top_k=1, draft_tokens=4)
     assert found.environment == (("A", "b"),)
-    assert found.flags == ("--disable-radix-cache", "--made-up", "3")
+    assert found.flags == ("--trust-remote-code", "--disable-radix-cache", "--made-up", "3")
     assert pasted.not_understood == ("--made-up 3",)
     again = sglang_flags.parse_flags(sglang_flags.write_flags(found), found.environment)
     assert again.configuration == found

@@ -21,6 +21,10 @@ Kind = Literal["integer", "iec", "binary", "number", "text", "on", "off"]
 """
 
 
+ADDRESS: Final = ("--host", "--port")
+"""Flags that are given anew at every start."""
+
+
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """One flag that our vocabulary has a word for. `field` may be nested: `parallel.tensor`."""
 
@@ -172,7 +176,7 @@ def assign(
         version: which one; the newest that was read where None.
         any_version: flags of any version are taken, and unknown ones are not refused.
         kept: flags that the planner reads by their own names.
-        harmless: flags that take no memory.
+        harmless: flags that take no memory; a command keeps them, but for where it listens.
         own: flags that set fields in a way of their own; None from them means that a value is not understood.
 
     Raises:
@@ -189,7 +193,9 @@ def assign(
             values[flag.field] = read(flag, given, choices(engine, given.name, version))
         elif set_by_own is not None:
             values |= set_by_own
-        elif given.name not in harmless:
+        elif given.name in harmless:
+            verbatim += [] if any_version or given.name in ADDRESS else given.words
+        else:
             verbatim += given.words
             unknown += [] if given.name in kept else [" ".join(given.words)]
     verbatim += [word for one in found.unknown for word in one.words]

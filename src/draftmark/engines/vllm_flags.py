@@ -30,6 +30,7 @@ KEPT: Final = (
     "--kv-cache-memory-bytes", "--num-gpu-blocks-override", "--enable-expert-parallel", "--limit-mm-per-prompt",
     "--skip-mm-profiling", "--language-model-only", "--mamba-ssm-cache-dtype", "--disable-hybrid-kv-cache-manager",
     "--attention-backend", "--disable-custom-all-reduce", "--load-format", "--kv-transfer-config",
+    "--enable-prefix-caching", "--no-enable-prefix-caching", "--enable-chunked-prefill",
 )  # fmt: skip
 """Flags whose effect on memory the planner knows, kept verbatim in `flags`."""
 
@@ -44,8 +45,7 @@ HARMLESS: Final = (
     "--kv-events-config", "--otlp-traces-endpoint", "--ssl-keyfile", "--ssl-certfile", "--safetensors-load-strategy",
     "--disable-frontend-multiprocessing", "--api-server-count", "--headless", "--data-parallel-address",
     "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank",
-    "--default-chat-template-kwargs", "--enable-prefix-caching", "--no-enable-prefix-caching",
-    "--enable-chunked-prefill", "--task", "--runner", "--allowed-origins", "--moe-backend",
+    "--default-chat-template-kwargs", "--task", "--runner", "--allowed-origins", "--moe-backend",
 )  # fmt: skip
 
 """Flags that take no GPU memory worth a line. Chunked prefill and prefix caching are on unless told otherwise."""

@@ -69,7 +69,7 @@ def check_speculation(model: Model, configuration: Configuration, draft: Model |
             place=flag,
             remedy="name the draft with --draft, or in the command, or leave speculation out",
         )
-    if asked.draft_tokens is None and (engine == "vllm" or name == "DFLASH"):
+    if asked.draft_tokens is None and drafts(configuration) and (engine == "vllm" or name == "DFLASH"):
         wanted = "num_speculative_tokens" if engine == "vllm" else "--speculative-num-draft-tokens"
         raise BadInput(f"{wanted} is missing", place=flag, remedy="say how many tokens are drafted at once")
 

@@ -17,6 +17,7 @@ from draftmark.ledger import Ledger, Pool
 from draftmark.model import Model
 from draftmark.observation import Observation, Source
 from draftmark.planner import Plan
+from draftmark.serve.contradiction import refuse_contradiction
 from draftmark.store import Store
 from draftmark.trial import Environment
 
@@ -70,7 +71,7 @@ def keep(store: Store, seen: Seen, plan: Plan, model: Model, machine: Machine, a
     """Lay a start beside its prediction and keep both, for the planner to learn from; the same start is kept once.
 
     Raises:
-        BadInput: the log says too little of memory.
+        BadInput: the log says too little of memory, or is of another model.
     """
     adapter = known.adapter(seen.engine)
     stated = seen.observations
@@ -81,6 +82,7 @@ def keep(store: Store, seen: Seen, plan: Plan, model: Model, machine: Machine, a
     ledgers, pool = adapter.ledgers(stated), adapter.pool(stated)
     if pool is None or not ledgers:
         raise BadInput("it does not say where the memory went", place=seen.log, remedy="give the engine's whole log")
+    refuse_contradiction(seen.observations, model, plan, seen.log)
     before = next((one for one in store.trials() if one.log == seen.log and one.observed == ledgers), None)
     if before is not None:
         return Observed(trial=before.id, again=True, plan=plan, ledgers=ledgers, pool=pool)

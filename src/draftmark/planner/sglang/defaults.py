@@ -10,13 +10,19 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model, Recurrent
 from draftmark.planner.combinations import attention_backend
-from draftmark.planner.flags import has_flag, number_flag
+from draftmark.planner.flags import has_flag, number_flag, text_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
 from draftmark.planner.sglang.cells import SPLIT_WINDOWS, STATE_RATIO, WINDOW_RATIO
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 
+PAGES: Final = {
+    "flashmla": (64,), "cutlass_mla": (128,), "trtllm_mla": (32, 64), "tokenspeed_mla": (32, 64),
+    "cutedsl_mla": (32, 64), "trtllm_mha": (16, 32, 128, 64),
+}  # fmt: skip
+"""Pages that attention backends have; the last one takes the place of any other (0.5.15.post1 and 0.5.23, overrides.py:
+trtllm_mha has 128 since 0.5.23)."""
 _CHAINED: Final = ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV2ForCausalLM", "GptOssForCausalLM")
 """Architectures that drafted a chain before all the others did."""
 SPECULATIVE_RUNNING: Final = 48
@@ -80,6 +86,8 @@ def resolve(
     fill("dtype", *served_dtype(model, "sglang"))
     fill("context", model.context, "the model's own length")
     fill("page", Tokens(page(full, model, device)), "the attention backend's page")
+    full, changed = own_pages(full)
+    reasons += changed
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")
     if full.speculative is not None:
         fill("max_running", SPECULATIVE_RUNNING, "the engine's default with speculation")
@@ -167,6 +175,17 @@ def page(configuration: Configuration, model: Model, device: Device) -> int:
         return 64
     blackwell = (device.architecture or "") in ("sm_100", "sm_103")
     return 64 if latent(model) and blackwell and not backends else 1
+
+
+def own_pages(configuration: Configuration) -> tuple[Configuration, tuple[Reason, ...]]:
+    """The configuration with a page that the named attention backend has: the engine changes one that it has not."""
+    named = text_flag(configuration, "--attention-backend", "--decode-attention-backend")
+    pages = PAGES.get(named or "", ())
+    if not pages or configuration.page in pages:
+        return configuration, ()
+    why = f"{named} takes no pages of {configuration.page} tokens, and the engine changes them"
+    changed = msgspec.structs.replace(configuration, page=Tokens(pages[-1]))
+    return changed, (Reason(field="page", value=str(pages[-1]), why=why),)
 
 
 def kv_dtype(model: Model, configuration: Configuration, device: Device) -> str | None:

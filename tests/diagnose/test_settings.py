@@ -89,7 +89,7 @@ def test_fewer_graphs_are_half_as_many(arguments: str, value: str | None) -> Non
 
 
 VLLM_GRAPHS = (
-    VLLM + "INFO 07-02 10:05:00 [gpu_model_runner.py:2000] Capturing CUDA graph shapes\n"
+    "INFO 07-02 10:05:00 [gpu_model_runner.py:2000] Capturing CUDA graph shapes\n"
     '  File "/v/worker/gpu_model_runner.py", line 2001, in capture_model\n' + OUT_OF_MEMORY
 )
 ENGINE = "INFO 07-02 10:00:09 [core.py:69] Initializing a V1 LLM engine (v0.9.2) with config: model='m', {}, seed=0\n"
@@ -110,7 +110,7 @@ def test_an_eager_vllm_captures_no_fewer_graphs(line: str) -> None:
     finding = of(VLLM + line + VLLM_GRAPHS).findings[0]
     assert finding.code == "graph-oom"
     assert "--max-cudagraph-capture-size" not in moves(finding)
-    assert "--max-cudagraph-capture-size" in moves(of(VLLM_GRAPHS).findings[0])
+    assert "--max-cudagraph-capture-size" in moves(of(VLLM + VLLM_GRAPHS).findings[0])
 
 
 def test_where_nothing_is_left_the_finding_says_so() -> None:

@@ -305,3 +305,22 @@ def test_v0_blocks_are_tokens_where_the_block_size_is_known() -> None:
     found = pool(read(text)[0])
     assert found is not None
     assert (found.tokens, found.blocks, found.page) == (3664, 229, 16)
+
+
+BANNERS = (
+    ("INFO 03-01 10:00:00 api_server.py:712] vLLM API server version 0.6.6",
+     "INFO 03-01 10:00:00 api_server.py:713] args: Namespace(model='m', gpu_memory_utilization=0.8, swap_space=4)"),
+    ("INFO 07-02 10:00:00 [api_server.py:1289] vLLM API server version 0.9.2",
+     "INFO 07-02 10:00:00 [cli_args.py:309] non-default args: {'model': 'm', 'gpu_memory_utilization': 0.8}"),
+    ("(APIServer pid=1) INFO 11-29 20:17:02 [x.py:1]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0",
+     "(APIServer pid=1) INFO 11-29 20:17:02 [x.py:1] non-default args: {'model': 'm', 'gpu_memory_utilization': 0.8}"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("banner", "arguments"), BANNERS)
+def test_starts_that_fail_at_once_are_still_several(banner: str, arguments: str) -> None:
+    reader = VllmReader("server.log")
+    lines = 3 * (banner, banner, arguments, "ValueError: no")
+    seen = [one for number, line in enumerate(lines, 1) for one in reader.feed(line, number)]
+    assert [one.source.line for one in seen if one.quantity == "start"] == [1, 5, 9]
+    assert [one.value for one in seen if one.quantity == "memory_fraction"] == [0.8, 0.8, 0.8]

@@ -6,8 +6,8 @@ from typing import Final
 
 from draftmark.engines import flags
 
-_LISTS: Final = ("server_args=", "args: {", " with config: ")
-"""What precedes the arguments as the engine lists them: SGLang's all, vLLM's that differ, vLLM's engine's."""
+_LISTS: Final = ("server_args=", "args: {", "args: Namespace(", " with config: ")
+"""Before the arguments as the engine lists them: SGLang's all, vLLM's that differ (all up to 0.8), vLLM's engine's."""
 _LAUNCH: Final = re.compile(
     r"(?:\bsglang\.launch_server|\bvllm\.entrypoints\.openai\.api_server|\b(?:vllm|sglang) serve"
     r"|\bdraftmark\.embedded)\b(?P<words>.* --[a-z].*)"

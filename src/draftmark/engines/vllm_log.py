@@ -153,7 +153,10 @@ _OFTEN: Final = re.compile(
     r"Compiling|Dynamo|init engine|Sleep mode|Application|num_gpu_blocks|Throughput|throughput"
 )
 _RUNNING: Final = re.compile(r"throughput: .*Running: (\d+) reqs?, Waiting: (\d+)")
-_START: Final = re.compile(r"non-default args: (\{.*\})|vLLM API server version |█.* version \d")
+_START: Final = re.compile(
+    r"(?:non-default args: |\] args: )(?P<listed>\{.*\}|Namespace\(.*)|vLLM API server version |█.* version \d"
+)
+"""What begins a log: the banner, and after it the arguments, all of them up to 0.8."""
 
 
 class VllmReader:
@@ -161,7 +164,10 @@ class VllmReader:
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._last_started = -100
+        self._started: int | None = None
+        """Line of the last banner or list of arguments."""
+        self._listed = False
+        """Whether the present start has listed its arguments: whatever follows that again is of the next one."""
         self.phase: Phase = "init"
 
     def feed(self, line: str, number: int) -> tuple[Observation, ...]:
@@ -191,24 +197,24 @@ class VllmReader:
         source = Source(place=self._place, line=number, text=line[: rules.KEPT_TEXT])
         stated: dict[str, tuple[float | int | str, Unit]] = {}
         if start := _START.search(line):
-            if number - self._last_started > _BANNER_LINES:
+            if self._started is None or self._listed or number - self._started > _BANNER_LINES:
                 self.phase = "init"
                 stated["start"] = ("vllm", "text")
-            self._last_started = number
-            stated |= _arguments(start.group(1) or "")
+            self._started, self._listed = number, start["listed"] is not None
+            stated |= _arguments(start["listed"] or "")
         elif not known and not self._serving and _PREFIX.search(line) and rules.speaks_of_memory(line):
             stated["not_understood"] = (line[:300], "text")
         return rules.observe(stated, source, _rank(line), self.phase)
 
 
 _BANNER_LINES: Final = 40
-"""A banner and a list of arguments this close together belong to one start."""
+"""A banner and the list of arguments that follows it this closely belong to one start."""
 
 
 def _arguments(text: str) -> dict[str, tuple[float | int | str, Unit]]:
     stated: dict[str, tuple[float | int | str, Unit]] = {}
     for quantity, unit, field in _ARGUMENTS:
-        if value := re.search(rf"'{field}': (?:'([^']*)'|([^,}}]+))", text):
+        if value := re.search(rf"\b{field}(?:': |=)(?:'([^']*)'|([^,)}}]+))", text):
             words = value.group(1) or value.group(2)
             if words not in {"None", ""}:
                 stated[quantity] = (rules.as_unit(words, unit), unit)

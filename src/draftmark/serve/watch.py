@@ -137,8 +137,8 @@ def _says_why(line: str) -> bool:
     """Whether a line names an error (the last such line of a traceback is the one that matters)."""
     return bool(
         re.search(
-            r"\b\w*(Error|Exception|Fatal)\b|\bfatal\b|\bKilled\b|Segmentation fault|Segfault|Aborted|"
-            r"^(?:docker|podman|nerdctl|ssh|srun|sudo|env|sh|bash): ",
+            r"\b\w*(Error|Exception|Fatal)\b|^\W*Value error, |\bfatal\b|\bKilled\b|Segmentation fault|Segfault|"
+            r"Aborted|^(?:docker|podman|nerdctl|ssh|srun|sudo|env|sh|bash): ",
             line,
         )
     )

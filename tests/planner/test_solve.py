@@ -11,7 +11,8 @@ from draftmark.machine.catalogue import parse_machine
 from draftmark.planner import Solution, Target, plan, solve
 from draftmark.planner.candidate import LIKELY, SAFE, SURE, Given
 from draftmark.planner.combinations import CONDITIONS, broken, rules
-from draftmark.planner.knobs import drafts
+from draftmark.planner.fraction import fraction_step
+from draftmark.planner.knobs import cheap, dear, drafts
 from draftmark.planner.layouts import layouts
 from draftmark.planner.search import search
 from draftmark.planner.sglang.rules import NEWEST
@@ -483,3 +484,35 @@ def test_where_nothing_is_enough_the_nearest_goes_as_far_as_is_safe() -> None:
     further = msgspec.structs.replace(nearest.asked, memory_fraction=fraction + 0.01)
     model, machine = zoo_model("moonshotai/Kimi-K2-Instruct"), parse_machine("h200:8")
     assert plan(model, further, machine).worst_risk > SAFE
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "fields", "gains"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "h200:8", {}, "; an fp8 cache and decode context parallelism gain most"),
+        (KIMI, "rtx-pro-6000:8", {}, "; decode context parallelism gains most"),  # its cache is fp8 already
+        ("deepseek-ai/DeepSeek-V3.2", "h200:8", {}, "; an fp8 cache gains most"),  # no context ranks on Hopper
+        ("deepseek-ai/DeepSeek-V3", "h200:8", {"kv_dtype": "fp8_e4m3", "speculative": DRAFT, "version": "0.5.15"}, ""),
+    ],
+)
+def test_the_largest_gains_with_latents_are_those_that_can_be_had(
+    name: str, gpu: str, fields: dict[str, Any], gains: str
+) -> None:
+    found = solved(name, gpu, target(30_000), parallel=Parallel(tensor=8), **fields)
+    (note,) = found.notes
+    assert note.endswith(f"more ranks do not divide it{gains}")
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-ai/DeepSeek-V3", "openai/gpt-oss-120b", "Qwen/Qwen3.5-27B", "Qwen/Qwen3-235B-A22B"]
+)
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_all_cheap_knobs_weigh_less_than_any_dear_one(name: str, engine: str) -> None:
+    model, machine, wanted = zoo_model(name), parse_machine("h200:8"), target(60_000, concurrency=64)
+    asked = Configuration(engine=engine, model="m", parallel=Parallel(tensor=8), speculative=DRAFT)  # type: ignore[arg-type]
+    light = sum(max(step.weight for step in steps) for steps in cheap(model, asked, wanted))
+    found = plan(model, msgspec.structs.replace(asked, speculative=None), machine)
+    light += max(fraction_step(found, fraction).weight for fraction in (0.3, 0.985))
+    heavy = [step.weight for steps in dear(model, asked, machine.device, cached=None) for step in steps]
+    heavy += [one.weight for one in layouts(model, asked, machine, frozenset(), 64)[1:] if one.name != "ranks"]
+    assert light < min(heavy)

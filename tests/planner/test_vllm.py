@@ -187,3 +187,16 @@ def test_plain_weights_are_held_in_the_served_dtype() -> None:
     assert small.ledgers[0].amount("weights") == pytest.approx(8.49 * GIB, rel=0.01)  # as a public start printed
     with pytest.raises(BadInput, match="unknown quantization 'bits'"):
         plan(model, msgspec.structs.replace(wanted, quantization="bits"), parse_machine("h100"))
+
+
+def test_data_parallel_ranks_that_share_experts_have_libraries_of_several_ranks() -> None:
+    model, machine = zoo_model("deepseek-ai/DeepSeek-V3"), parse_machine("b200:8")
+
+    def held(parallel: Parallel) -> tuple[int | None, int | None]:
+        ledger = plan(model, Configuration(engine="vllm", model="m", parallel=parallel), machine).ledgers[0]
+        return ledger.amount("context"), ledger.amount("communication")
+
+    shared = held(Parallel(data=8, expert=8))
+    copies = held(Parallel(data=8))
+    assert (shared[0] or 0) > (copies[0] or 0)
+    assert (shared[1] or 0) > (copies[1] or 0)

@@ -34,7 +34,7 @@ def observe(
     json: JsonOption = False,
 ) -> None:
     """Lay a start's memory, as its log states it, beside what is predicted for it, and keep both to learn from."""
-    from draftmark.cli.plan import gather
+    from draftmark.cli.ready import gather
     from draftmark.report.observe import observed
     from draftmark.serve.observe import keep, look
 

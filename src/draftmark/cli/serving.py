@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from draftmark.cli.options import show, show_json
-from draftmark.cli.plan import load_draft, where
+from draftmark.cli.ready import load_draft, where
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:

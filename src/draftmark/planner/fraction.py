@@ -88,5 +88,5 @@ def fraction_step(base: Plan, fraction: float) -> Step:
         changes=(Change(flag=flag, direction="raise" if higher else "lower", value=f"{fraction:.3f}"),),
         set=(("memory_fraction", fraction),),
         cost=f"{moved:.2f} GiB less {'headroom' if higher else 'pool'}",
-        weight=1.0 + 20 * abs(fraction - start),
+        weight=1.0 + min(4.0, 20 * abs(fraction - start)),
     )

@@ -67,7 +67,7 @@ def cache_dtype(configuration: Configuration, cached: str | None) -> list[Step]:
             changes=(Change(flag="--kv-cache-dtype", direction="set", value=value),),
             set=(("kv_dtype", value),),
             cost="accuracy: keys and values in 8 bits, to be checked on your task",
-            weight=11.0,
+            weight=21.0,
         )
     ]
 
@@ -86,7 +86,7 @@ def decode_context(model: Model, configuration: Configuration) -> list[Step]:
             changes=(Change(flag=flag, direction="set", value=str(ranks)),),
             set=(("parallel.decode_context", ranks),),
             cost="an exchange between GPUs at every layer of a decode step",
-            weight=10.0 + 0.1 * ranks,
+            weight=20.0 + 0.1 * ranks,
         )
         for ranks in (2, 4, 8)
         if parallel.tensor % ranks == 0
@@ -163,7 +163,7 @@ def drafts(model: Model, configuration: Configuration, device: Device) -> list[S
         changes=(Change(flag=flag, direction="set", value="(leave it out)"),),
         set=(("speculative", None),),
         cost="decode without speculation",
-        weight=20.0,
+        weight=30.0,
     )
     return [*trees(model, configuration, device), *shorter_drafts(configuration), dropped]
 
@@ -197,12 +197,12 @@ def shorter_drafts(configuration: Configuration) -> list[Step]:
     if configuration.engine == "vllm":
         if (draft.draft_tokens or 1) == 1:
             return []
-        return [_shorter("--speculative-config num_speculative_tokens", {"draft_tokens": 1}, 6.0)]
+        return [_shorter("--speculative-config num_speculative_tokens", {"draft_tokens": 1}, 16.0)]
     found = []
     if (draft.top_k or 1) > 1 and draft.steps is not None:
-        found.append(_shorter("", {"top_k": 1, "draft_tokens": draft.steps + 1}, 5.0))
+        found.append(_shorter("", {"top_k": 1, "draft_tokens": draft.steps + 1}, 15.0))
     if (draft.steps or 1) > 1:
-        found.append(_shorter("", {"steps": 1, "top_k": 1, "draft_tokens": 2}, 6.0))
+        found.append(_shorter("", {"steps": 1, "top_k": 1, "draft_tokens": 2}, 16.0))
     return found
 
 

@@ -132,7 +132,7 @@ def pipelines(model: Model, configuration: Configuration, machine: Machine) -> I
             yield Layout(name="ranks", parallel=parallel)
             continue
         cost = f"{stages} stages: longer latency, bubbles at low concurrency"
-        yield Layout(name="pipeline", parallel=parallel, cost=cost, weight=12.0 + stages / 2)
+        yield Layout(name="pipeline", parallel=parallel, cost=cost, weight=22.0 + stages / 2)
 
 
 def whole_caches(model: Model, ranks: int) -> bool:
@@ -181,7 +181,7 @@ def divisors(count: int) -> tuple[int, ...]:
 
 def spread_weight(groups: int, concurrency: int) -> float:
     """What it weighs to spread requests over groups: little where each has several, much where most stand idle."""
-    return 7.0 + 12.0 * (1 - min(1.0, concurrency / groups / 2)) + groups / 16
+    return 17.0 + 12.0 * (1 - min(1.0, concurrency / groups / 2)) + groups / 16
 
 
 def as_spelled(configuration: Configuration, change: Change) -> Change:

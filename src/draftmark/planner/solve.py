@@ -9,6 +9,7 @@ from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Mla, Model
 from draftmark.planner.candidate import SAFE, Candidate, Given, rank, undominated
+from draftmark.planner.combinations import broken
 from draftmark.planner.drafting import drafted
 from draftmark.planner.layouts import laid_out, layouts
 from draftmark.planner.learn import Past
@@ -93,18 +94,24 @@ def solve(
         asked=asked,
         candidates=tuple(found),
         otherwise=what_would(given, fixed) if first is None else None,
-        notes=notes(model, configuration),
+        notes=notes(given, asked),
         drafted=drafted(given, first) if first is not None else None,
     )
 
 
-def notes(model: Model, configuration: Configuration) -> tuple[str, ...]:
-    """Where the largest gains lie for this model."""
-    found = []
-    latent = any(isinstance(layer.mixer, Mla) for layer in model.layers)
-    if latent and configuration.parallel.tensor > 1 and not configuration.parallel.data_attention:
-        found.append(
-            "with latent attention every tensor-parallel GPU holds the whole latent, so more ranks do not divide it: "
-            "an fp8 cache and decode context parallelism gain most"
-        )
-    return tuple(found)
+def notes(given: Given, asked: Plan) -> tuple[str, ...]:
+    """Where the largest gains lie for this model: with latents not in more ranks."""
+    parallel = asked.configuration.parallel
+    latent = any(isinstance(layer.mixer, Mla) for layer in given.model.layers)
+    if not latent or parallel.tensor == 1 or parallel.data_attention:
+        return ()
+    shared = msgspec.structs.replace(given.asked, parallel=msgspec.structs.replace(parallel, decode_context=2))
+    gains = []
+    if not (asked.configuration.kv_dtype or "").startswith("fp8"):
+        gains.append("an fp8 cache")
+    if parallel.decode_context == 1 and not broken(shared, given.model, given.machine.device):
+        gains.append("decode context parallelism")
+    most = f"; {' and '.join(gains)} gain{'s' if len(gains) == 1 else ''} most" if gains else ""
+    return (
+        "with latent attention every tensor-parallel GPU holds the whole latent, so more ranks do not divide it" + most,
+    )

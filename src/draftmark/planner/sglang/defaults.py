@@ -86,7 +86,7 @@ def resolve(
         drafted, why = draft_shape(full.speculative, model, rules)
         reasons += why
         full = msgspec.structs.replace(full, speculative=drafted)
-    reasons += unsaid(model, full, device)
+    reasons += unsaid(model, full, device, rules)
     needed = (full.memory_fraction, full.chunk, full.graph_batch)
     if None in needed:
         mib = board_mib(device)
@@ -114,10 +114,15 @@ def draft_shape(draft: Speculative, model: Model, rules: Rules) -> tuple[Specula
     return chosen, (Reason(field="speculative", value=value, why=f"the engine's choice for {model.architecture}"),)
 
 
-def unsaid(model: Model, configuration: Configuration, device: Device) -> Iterator[Reason]:
+def unsaid(model: Model, configuration: Configuration, device: Device, rules: Rules) -> Iterator[Reason]:
     """Defaults that have no field of their own and that the answer depends on."""
     if not any(has_flag(configuration, flag) for flag in ("--attention-backend", "--decode-attention-backend")):
         yield Reason(field="attention backend", value=backend(model, configuration, device), why="the engine's default")
+    if configuration.graphs:
+        captured = "captured" if captures_prefill(model, configuration, rules) else "none"
+        yield Reason(
+            field="prefill graphs", value=captured, why="the engine's choice for this model, layout and version"
+        )
     mixers = [layer.mixer for layer in model.layers]
     if model.architecture in SPLIT_WINDOWS and number_flag(configuration, "--swa-full-tokens-ratio") is None:
         why = "tokens of the windowed layers' pool to one of the full layers', the engine's default"

@@ -58,9 +58,14 @@ PUBLISHED: Final = Coefficients(sampler=14.96, hidden=1.34, experts=0.89)
 
 def context(configuration: Configuration) -> Term:
     """What is taken before the budget counts: it comes out of what utilization leaves."""
-    several = configuration.parallel.tensor * configuration.parallel.pipeline > 1
+    several = configuration.parallel.tensor * configuration.parallel.pipeline > 1 or shares_experts(configuration)
     size, deviation = (CONTEXT_RANKS, 0.25 * GIB) if several else (CONTEXT, 0.1 * GIB)
     return Term(bytes=Bytes(round(size)), deviation=deviation, why="context and NCCL, outside the budget")
+
+
+def shares_experts(configuration: Configuration) -> bool:
+    """Whether data-parallel ranks share one set of experts, and so exchange tokens through NCCL."""
+    return configuration.parallel.data > 1 and configuration.parallel.expert > 1
 
 
 def communication(configuration: Configuration, device: Device) -> Term:
@@ -73,6 +78,9 @@ def communication(configuration: Configuration, device: Device) -> Term:
         )
     if configuration.parallel.tensor > 1:
         return Term(bytes=Bytes(round(FORWARD_TENSOR)), deviation=0.15 * GIB, why="custom all-reduce and libraries")
+    if shares_experts(configuration):
+        why = "libraries, and NCCL between data-parallel ranks that share experts, which no start here has"
+        return Term(bytes=Bytes(round(FORWARD + FORWARD_PCIE)), deviation=0.5 * GIB, why=why)
     if configuration.parallel.pipeline > 1:
         return Term(bytes=Bytes(round(FORWARD_PIPELINE)), deviation=0.05 * GIB, why="libraries")
     return Term(bytes=Bytes(round(FORWARD)), deviation=0.1 * GIB, why="libraries, by 26 starts on H100")

@@ -9,7 +9,7 @@ from draftmark.configuration import Configuration, Speculative
 from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model, Recurrent
-from draftmark.planner.combinations import attention_backend
+from draftmark.planner.combinations import FIXED_PAGES, attention_backend
 from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
@@ -159,19 +159,17 @@ def graph_batch(configuration: Configuration, tier: Tier, rules: Rules) -> int:
 
 
 def page(configuration: Configuration, model: Model, device: Device) -> int:
-    """Tokens a page: some backends need their own, the others take one."""
-    backends = {
+    """Tokens a page: some backends need their own, the others take one (0.5.15.post1, arg_groups/overrides.py)."""
+    named = {
         configuration.flags[at + 1]
         for at, flag in enumerate(configuration.flags[:-1])
         if flag in ("--attention-backend", "--decode-attention-backend", "--prefill-attention-backend")
     }
     selecting = any(isinstance(layer.mixer, Mla) and layer.mixer.indexer for layer in model.layers)
+    backends = named or {backend(model, configuration, device)}
     if "cutlass_mla" in backends:
         return 128
-    if backends & {"flashmla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla"} or selecting:
-        return 64
-    blackwell = (device.architecture or "") in ("sm_100", "sm_103")
-    return 64 if latent(model) and blackwell and not backends else 1
+    return 64 if backends & set(FIXED_PAGES) or selecting else 1
 
 
 def kv_dtype(model: Model, configuration: Configuration, device: Device) -> str | None:

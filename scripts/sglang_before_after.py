@@ -32,12 +32,12 @@ BATCHES: Final = ((700, 3000, 9000, 20000), (150, 150, 5000, 40), (60000,), (17,
 
 
 def sweep(server: Server, model: str, out: Path) -> None:
-    """`draftmark sweep` on one server, with a run in a store of its own."""
+    """`draftmark sweep` on one server; all runs are in one store."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
     argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "9"]
     argv += [
         "--store",
-        str(out / f"{server.name}.db"),
+        str(out / "runs.db"),
         "--warm-up",
         "2",
         "--point-time",

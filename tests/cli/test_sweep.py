@@ -13,7 +13,7 @@ import pytest
 
 from draftmark.selftest.model import Fault, Setup
 from draftmark.selftest.process import ground_truth
-from draftmark.selftest.schedule import Pace
+from draftmark.selftest.schedule import Pace, Shape
 from draftmark.store import Store
 
 
@@ -227,3 +227,23 @@ def test_a_full_disk_ends_a_sweep_with_what_was_kept(tmp_path: Path, json_wanted
         assert [row["point"]["asked"] for row in shown["points"]][: len(kept)] == kept
     else:
         assert all(f"│ {depth}" in result.stdout.replace("  ", "") for depth in kept)
+
+
+@pytest.mark.parametrize(
+    ("load", "shape", "advice"),
+    [
+        (("--concurrency", "2"), "plain", "explain"),
+        (("--rate", "100", "--requests", "6"), "plain", "report"),
+        ((), "no usage", "report"),
+    ],
+)
+def test_what_is_advised_afterwards_can_be_done(
+    tmp_path: Path, load: tuple[str, ...], shape: Shape, advice: str
+) -> None:
+    store = tmp_path / "runs.db"
+    with ground_truth(Setup(pace=Pace(first=0.01, step=0.001), shape=shape)) as server:
+        result = draftmark(store, "sweep", "--url", server.url, "--depths", "100,200,400", "--max-repeats", "3", *load)
+    assert result.returncode == 0, result.stderr
+    assert f"Run 1 is kept; `draftmark {advice}`" in result.stdout
+    place = ("-o", str(tmp_path / "page.html")) if advice == "report" else ()
+    assert draftmark(store, advice, *place).returncode == 0

@@ -48,6 +48,10 @@ MEANT_TO_FAIL: dict[str, tuple[set[str], str]] = {
 """By name: what it may be called, and where the fraction has to move."""
 
 
+CUT_SHORT = {"qwen3-next-24-layers"}
+"""Ended while graphs were still being captured, because time was up."""
+
+
 @pytest.mark.parametrize("name", sorted(STARTS))
 def test_real_starts_of_sglang(name: str) -> None:
     row = STARTS[name]
@@ -61,7 +65,10 @@ def test_real_starts_of_sglang(name: str) -> None:
         moved = [change for remedy in first.remedies for change in remedy.changes if "fraction" in change.flag]
         assert [change.direction for change in moved] == [direction]
     elif row["ready"]:
-        assert found.findings == ()
+        said = {"health-check-failed"} if "Health check failed" in log else set()
+        assert set(codes(found)) == said
+    elif name in CUT_SHORT:
+        assert codes(found) == ["silent-work"]
     else:
         assert codes(found) == ["unknown"], "an engine's own assertion is not put down to memory"
 

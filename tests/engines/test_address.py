@@ -15,8 +15,9 @@ def test_what_can_be_reached(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "127.0.0.1:30000", "ftp://h", "http://", "http://:80", "http://h:65536", "http://h:0", "http://h:-1", "http://h:x",
-     "http://h h", "http://h\x00", "http://höst", "http://[::1", "localhost"],
+     "http://h h", "http://h\x00", "http://höst", "http://[::1", "localhost", "http://name@h", "http://name:word@h"],
 )  # fmt: skip
 def test_what_cannot(url: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r".") as problem:
         address.split(url)
+    assert "word" not in str(problem.value).replace("password", "")

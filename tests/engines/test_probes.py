@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from draftmark.configuration import Configuration
+from draftmark.engines.known import NAMES
+from draftmark.engines.probe import ORDER, probe
 from draftmark.engines.sglang import Sglang
 from draftmark.engines.vllm import Vllm
 from draftmark.units import GIB, Tokens
@@ -219,3 +221,21 @@ def test_the_command_of_sglang_turns_metrics_on_once() -> None:
     assert command.argv[:5] == ("py", "-m", "sglang.launch_server", "--model-path", "m")
     assert command.argv.count("--enable-metrics") == 1
     assert Sglang().parse_command(command.argv, ()).configuration.chunk == 4096
+
+
+def test_every_engine_is_asked() -> None:
+    assert sorted(ORDER) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(("owner", "engine"), [("vllm", "vllm"), ("someone", None)])
+def test_silence_on_an_engines_own_questions_is_no_silence_on_its_models(owner: str, engine: str | None) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{**CARD, "owned_by": owner}]})
+        if "server_info" not in request.url.path:
+            return httpx.Response(404)
+        raise httpx.ReadTimeout("it looks over the machine", request=request)
+
+    state = probe(httpx.Client(transport=httpx.MockTransport(answer)), "http://host:1")
+    assert state is not None
+    assert (state.engine, state.models, state.context) == (engine, ("/models/tiny",), 2048)

@@ -43,7 +43,9 @@ def test_the_ledger_leaves_next_to_nothing_unexplained(row: dict[str, Any]) -> N
     unexplained = ledger.amount("unexplained")
     assert unexplained is not None
     # Each line rounds to 10 MiB. With a draft model, memory that it shares with its target is given back on the way.
-    assert abs(unexplained) < (1.2 if row["name"].endswith("eagle3") else 0.05) * GIB
+    # Without graphs no line names what the attention backend and the first kernels take.
+    graphs = "--disable-cuda-graph" not in row["flags_given"]
+    assert abs(unexplained) < (1.2 if row["name"].endswith("eagle3") else 0.05 if graphs else 0.15) * GIB
     assert all(entry.bytes >= 0 for entry in ledger.entries if entry.account not in {"unexplained", "graphs"})
 
 

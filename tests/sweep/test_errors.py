@@ -1,6 +1,7 @@
 """What is wrong is said in one line with cause, place and remedy."""
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,3 +146,19 @@ def test_what_is_no_stream_is_shown(body: bytes) -> None:
 def test_a_request_to_come_back_later_is_no_refusal(server: GroundTruth, status: int, refused: bool) -> None:
     result = sweep(server.url, (100,), QUICK, sink=nothing)
     assert msgspec.structs.replace(result, stopped=f"{status}: too many").refused is refused
+
+
+def test_what_answers_no_http_may_want_https() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def hang_up() -> None:
+            connection, _ = listening.accept()
+            connection.recv(1)
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        said = message(url)
+        thread.join()
+    assert "is it https and not http" in said

@@ -94,7 +94,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def vllm_run(**fields: object) -> dict[str, object]:
     requests = {"input_lens": [9, 9], "output_lens": [3, 3], "ttfts": [0.5, 0.5], "itls": [[0.1, 0.1], [0.1, 0.1]]}
-    return {"backend": "vllm", "duration": 1.0, "request_rate": "inf", "tokenizer_id": "m", **requests, **fields}
+    return {"backend": "vllm", "duration": 1.0, "request_rate": "inf", "queue_times": [0.0, 0.0], **requests, **fields}
 
 
 def written(folder: Path, *documents: object) -> Path:
@@ -128,6 +128,8 @@ def test_how_many_streams_there_were_is_never_taken_for_one(
 def test_who_counted_the_prompt_is_told(tmp_path: Path) -> None:
     assert CLIENT_COUNT in only("sglang-bench-serving-0.5.23.jsonl").flags, "the server counted 520"
     assert CLIENT_COUNT not in only("vllm-bench-serve-0.32.0.json").flags
+    ((older,),) = (one.points for one in read_results(written(tmp_path, vllm_run(queue_times=None))))
+    assert CLIENT_COUNT in older.flags
     assert CLIENT_COUNT not in only("aiperf-0.13.0.jsonl").flags
     ((point,),) = (one.points for one in read_results(written(tmp_path, aiperf(usage=False), aiperf(usage=False))))
     assert CLIENT_COUNT in point.flags
@@ -241,6 +243,23 @@ def test_models_are_kept_apart_and_named(tmp_path: Path) -> None:
     row = {"model_type": "qwen", "n_prompt": 8, "n_gen": 0, "samples_ns": [1000]}
     found = read_results(written(tmp_path, [row | {"model_filename": "a.gguf"}, row | {"model_filename": "b.gguf"}]))
     assert [one.model for one in found] == ["a.gguf", "b.gguf"]
-    run = vllm_run(server_info={"model_path": "/m", "served_model_name": "shown\x1b[0m"}, tokenizer_id=None)
+    run = vllm_run(server_info={"model_path": "/m", "served_model_name": "shown\x1b[0m"})
     (imported,) = read_results(written(tmp_path, run))
     assert imported.model == "shown\ufffd[0m"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "x", line 3\nTimeoutError: \x1b[31mslow\n',
+            "TimeoutError: \ufffd[31mslow",
+        ),
+        ("Service\nUnavailable", "Service Unavailable"),
+        (" \n ", "it failed without a word"),
+    ],
+)
+def test_of_a_traceback_the_last_line_is_told(tmp_path: Path, error: str, words: str) -> None:
+    run = vllm_run(errors=["", error], ttfts=[0.5, 0.0], itls=[[0.1, 0.1], []], output_lens=[3, 0])
+    (imported,) = read_results(written(tmp_path, run))
+    assert imported.points[0].invalid == words

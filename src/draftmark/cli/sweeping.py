@@ -178,4 +178,13 @@ def _show(result: "Sweep", diagnosis: "Diagnosis | None", *, run: int | None, js
 
         show(findings(diagnosis))
     if result.valid:
-        show(f"Run {run} is kept; `draftmark explain` says why decode costs what it costs.")
+        show(f"Run {run} is kept; {_what_next(result)}")
+
+
+def _what_next(result: "Sweep") -> str:
+    """Explain reads points of streams whose tokens are counted; others can be shown."""
+    from draftmark.physics.figures import figures
+
+    if any(point.rate is None and figures(point).decode_rate is not None for point in result.valid):
+        return "`draftmark explain` says why decode costs what it costs."
+    return "`draftmark report` puts it on a page."

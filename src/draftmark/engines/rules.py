@@ -81,8 +81,8 @@ def observe(
 
 
 def speaks_of_memory(line: str) -> bool:
-    """Whether a line states an amount of memory: one that no rule knows is reported."""
-    return bool(_SIZE.search(line))
+    """Whether a line states an amount of memory: one that no rule knows is reported. Errors are told by diagnose."""
+    return bool(_SIZE.search(line)) and "out of memory" not in line
 
 
 def as_unit(text: str, unit: Unit) -> float | int | str:

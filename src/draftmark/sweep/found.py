@@ -102,4 +102,6 @@ def _unreachable(problem: httpx.HTTPError) -> str:
         return "give a URL with a valid certificate, or --insecure to skip the check"
     if "SSL" in str(problem).upper():
         return "is it http and not https?"
+    if isinstance(problem, httpx.ReadError | httpx.RemoteProtocolError):
+        return "is it https and not http, or no web server at all?"
     return "start a server there (draftmark serve), or give another --url"

@@ -33,7 +33,7 @@ class Benchmark(msgspec.Struct):
     errors: list[str | None] = []
     start_times: list[float] = []
     model_id: str | None = None
-    tokenizer_id: str | None = None
+    queue_times: list[float | None] | None = None
     server_info: ServerInfo | None = None
     max_concurrency: Count | None = None
     max_concurrent_requests: float | None = None
@@ -70,7 +70,8 @@ class Benchmark(msgspec.Struct):
 
 
 def read(documents: Sequence[bytes]) -> tuple[Result, ...]:
-    """One result a document. Its prompts are counted by the server where vLLM's client wrote it (`tokenizer_id`).
+    """One result a document. Prompts are the server's count in files with `queue_times`: vLLM's client of 0.32, whose
+    files have them, takes the usage (benchmarks/lib/endpoint_request_func.py). Others may have the client's.
 
     Raises:
         msgspec.DecodeError: it is none, or was saved without the details.
@@ -79,7 +80,7 @@ def read(documents: Sequence[bytes]) -> tuple[Result, ...]:
     for document in documents:
         benchmark = decode(document, Benchmark)
         samples = [_sample(benchmark, index) for index in range(len(benchmark.ttfts))]
-        flags = () if benchmark.tokenizer_id is not None else (CLIENT_COUNT,)
+        flags = () if benchmark.queue_times is not None else (CLIENT_COUNT,)
         made = points(samples, concurrency=benchmark.concurrency(samples), rate=benchmark.rate, flags=flags)
         found.append(Result(model=benchmark.model, points=made))
     return tuple(found)

@@ -53,9 +53,15 @@ def sample(
         cached_tokens=None if cached is None else Tokens(cached),
         completion_tokens=None if output is None else Tokens(output),
         counted_by="usage at the end" if output is not None else "chunks",
-        error=one_line(error) if error else None,
+        error=_words(error) if error else None,
         warm_up=warm_up,
     )
+
+
+def _words(error: str) -> str:
+    """On one line; of a traceback, which vLLM's client keeps whole, the last one: it says what was wrong."""
+    lines = error.strip().splitlines() or [error]
+    return one_line(lines[-1] if lines[0].startswith("Traceback") else error) or "it failed without a word"
 
 
 def spread(first: float, duration: float, chunks: int) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """What a user wants to serve, and whether a pool holds it."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -9,6 +9,9 @@ from draftmark.errors import BadInput
 from draftmark.model import Model
 from draftmark.planner.terms import exceeds
 from draftmark.units import Tokens
+
+MOST_REQUESTS: Final = 10**6
+"""Largest concurrency that is taken for meant."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,9 @@ def check_target(target: Target, model: Model, configuration: Configuration) -> 
     Raises:
         BadInput: the target is beyond the model's context, or beyond the one that the flags allow.
     """
+    if target.concurrency > MOST_REQUESTS:
+        cause = f"{target.concurrency} requests at once are beyond any server"
+        raise BadInput(cause, place="--concurrency", remedy=f"ask for at most {MOST_REQUESTS}")
     for flag, number, least in (
         ("--context", target.context, 1),
         ("--output", target.output, 0),

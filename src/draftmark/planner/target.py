@@ -72,6 +72,17 @@ def in_one_pool(target: Target, pools: int) -> int:
     return -(-target.concurrency // pools)
 
 
+def running_limit(configuration: Configuration) -> int | None:
+    """Most running requests in all pools together, as asked for; None where nothing was.
+
+    SGLang divides its limit among the groups of DP attention; every other limit is each pool's own.
+    """
+    parallel, most = configuration.parallel, configuration.max_running
+    if most is None or (configuration.engine == "sglang" and parallel.data_attention):
+        return most
+    return most * parallel.data
+
+
 def check_target(target: Target, model: Model, configuration: Configuration) -> None:
     """Refuse targets that no pool can serve.
 
@@ -88,9 +99,10 @@ def check_target(target: Target, model: Model, configuration: Configuration) -> 
     ):
         if number < least:
             raise BadInput(f"{number} is less than {least}", place=flag, remedy="ask for more")
-    if configuration.max_running is not None and target.concurrency > configuration.max_running:
+    most = running_limit(configuration)
+    if most is not None and target.concurrency > most:
         raise BadInput(
-            f"a target of {target.concurrency} requests at once contradicts a limit of {configuration.max_running}",
+            f"a target of {target.concurrency} requests at once contradicts a limit of {most}",
             place="--concurrency",
             remedy="raise --max-running (--max-running-requests, --max-num-seqs), or ask for fewer",
         )

@@ -101,12 +101,14 @@ def test_a_port_after_an_out_of_memory_is_not_the_cause() -> None:
 @pytest.mark.parametrize(
     ("line", "claim", "expected"),
     [
-        ("vllm serve: error: unrecognized arguments: --max-num-seq 8", "--max-num-seq",
-         {"--max-num-seqs": ("set", None)}),
+        ("vllm serve: error: unrecognized arguments: --max-model-length 8192", "--max-model-length",
+         {"--max-model-len": ("set", None)}),
         ("sglang serve: error: unrecognized arguments: --mem-fraction-statics=0.9 --quite-new", "--quite-new",
          {"--mem-fraction-static": ("set", None), "--quite-new": ("cannot help", None)}),
-        ("launch_server.py: error: argument --kv-cache-dtype: invalid choice: 'fp7' (choose from 'auto', 'fp8_e5m2')",
-         "invalid choice: 'fp7'", {"--kv-cache-dtype": ("set", None)}),
+        ("x.py: error: argument --kv-cache-dtype: invalid choice: 'fp8_e5' (choose from 'auto', 'fp8_e5m2')",
+         "invalid choice: 'fp8_e5'", {"--kv-cache-dtype": ("set", "fp8_e5m2")}),
+        ("launch_server.py: error: argument --tp-size: invalid choice: 3 (choose from auto, fp8_e5m2)",
+         "invalid choice: 3", {"--tp-size": ("set", None)}),
         ("api_server.py: error: argument --tensor-parallel-size/-tp: expected one argument", "expected one argument",
          {"--tensor-parallel-size": ("set", None)}),
         ("api_server.py: error: argument --max-num-seqs: invalid int value: 'many'", "invalid int value: 'many'",

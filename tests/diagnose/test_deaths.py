@@ -85,3 +85,12 @@ def test_a_container_that_was_asked_to_end_was_not_killed_for_memory() -> None:
 def test_a_crash_that_left_its_own_line(line: str, name: str) -> None:
     findings = of(f"{SERVING}{line}\n").findings
     assert [(one.code, name in one.claim) for one in findings] == [("crashed", True)]
+
+
+def test_a_crash_explains_the_worker_that_is_missed() -> None:
+    died = (
+        "ERROR 07-02 10:00:00 [x.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down.\n"
+    )
+    (finding,) = of(VLLM + "!!!!!!! Segfault encountered !!!!!!!\n" + died).findings
+    assert finding.code == "crashed"
+    assert "PYTHONFAULTHANDLER" not in moves(finding), "the stack is in the log"

@@ -33,10 +33,11 @@ from draftmark.serve import (
     records,
     serve,
 )
-from draftmark.serve.process import EngineProcess
+from draftmark.serve.process import EngineProcess, Exit
+from draftmark.serve.watch import Watch
 from draftmark.trial import Crashed, OutOfMemory, Stopped, TimedOut
 from draftmark.units import GIB, MIB, Bytes
-from tests.serve.toy_adapter import ToyAdapter
+from tests.serve.toy_adapter import ToyAdapter, ToyReader
 
 
 def behaving(configuration: Configuration, behaviour: str) -> Configuration:
@@ -330,7 +331,7 @@ import sys, time
 import msgspec
 from draftmark.configuration import Configuration
 from draftmark.serve import serve
-from tests.serve.toy_adapter import ToyAdapter
+from tests.serve.toy_adapter import ToyAdapter, ToyReader
 server = serve(
     Configuration(engine="embedded", model=sys.argv[1], device="cpu"),
     adapter=ToyAdapter(),
@@ -357,3 +358,15 @@ def test_a_bound_engine_dies_with_a_killed_draftmark(model: str, how: str) -> No
         assert alive == (how == "free")
     finally:
         EngineProcess(pid, 0.0).kill()  # also what the engine itself had started
+
+
+@pytest.mark.parametrize("noise", [0, 1, 100])
+def test_the_reason_is_found_before_what_an_end_leaves_behind(tmp_path: Path, noise: int) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("ValueError: upside down\n" + noise * ' - leaked function "get_int32"\n')
+    watch = Watch(str(log), ToyReader(str(log)), lambda _: None)
+    watch.finish()
+    died = watch.ended(Exit(code=1))
+    watch.close()
+    assert isinstance(died, Crashed)
+    assert died.message == "ValueError: upside down"

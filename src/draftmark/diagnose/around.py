@@ -1,6 +1,7 @@
 """Rules for causes around the engine: its command line, its ports, its installation, the model folder and the disk."""
 
 import difflib
+import re
 from typing import Final
 
 from draftmark.diagnose.case import Case
@@ -28,9 +29,19 @@ def bad_arguments(case: Case) -> Finding | None:
     else:
         name = _long(values.get("argument") or values.get("ambiguous", ""))
         why = values.get("why") or "it may mean several flags"
-        claim = f"the engine cannot use what was given as {name}: {why}"
-        remedies = [free(Change(flag=name, direction="set"), why)]
+        claim = f"the engine cannot use what was given as {name}: {why.partition(' (choose from')[0]}"
+        remedies = [_another_value(name, why)]
     return told_by(case, "bad arguments", "bad-arguments", claim, *remedies)
+
+
+def _another_value(name: str, why: str) -> Remedy:
+    """The value that was meant, where argparse lists the choices and one is spelt nearly alike."""
+    choice = re.match(r"invalid choice: '?(?P<given>[^']*?)'? \(choose from (?P<choices>.*)\)", why)
+    if choice is None:
+        return free(Change(flag=name, direction="set"), why)
+    known = [one.strip(" '\"") for one in choice["choices"].split(",")]
+    near = difflib.get_close_matches(choice["given"], known, n=1)
+    return free(Change(flag=name, direction="set", value=near[0] if near else None), f"one of {', '.join(known)}")
 
 
 def _long(names: str) -> str:

@@ -27,7 +27,7 @@ def killed(case: Case) -> Finding | None:
     signs = [*by_signal, *wordless]
     how = "was killed with SIGKILL" if by_signal else "died"
     explained = case.signs("oom killer", "compiler killed", "Ray's memory monitor", "ended itself", "asked to end")
-    if not signs or case.failure is not None or explained or case.raised:
+    if not signs or case.failure is not None or explained or case.raised or _crashes(case):
         return None
     raise_host = Change(flag="host memory (or the container's limit)", direction="raise")
     return Finding(
@@ -35,7 +35,7 @@ def killed(case: Case) -> Finding | None:
         severity="fatal",
         confidence="possible",
         claim=f"a process {how} and left no word: most often the kernel's OOM killer or a container's memory limit; "
-        " `dmesg` or the cgroup's memory.events tell",
+        "`dmesg` or the cgroup's memory.events tell",
         evidence=tuple(as_evidence(sign) for sign in signs[:3]),
         remedies=(free(raise_host, "if dmesg shows the OOM killer", "memory"),),
     )
@@ -43,7 +43,7 @@ def killed(case: Case) -> Finding | None:
 
 def crashed(case: Case) -> Finding | None:
     """A process of the engine ended by a signal of its own making: a bug in native code, or memory that is gone."""
-    found = [(sign, number) for sign, number in _died(case) if number != _KILL]
+    found = _crashes(case)
     if not found or case.failure is not None or case.raised or case.signs(*_REASONS):
         return None
     name = signal.Signals(found[0][1]).name
@@ -54,18 +54,25 @@ def crashed(case: Case) -> Finding | None:
         claim=f"a process of the engine crashed with {name} in phase {case.start.phase} and raised no exception: a "
         "fault in native code",
         evidence=tuple(as_evidence(sign) for sign, _ in found[:3]),
-        remedies=_look_closer(found[0][1]),
+        remedies=_look_closer(found[0][1], stack=bool(case.signs("segfault"))),
     )
 
 
-def _look_closer(number: int) -> tuple[Remedy, ...]:
-    stack = free(Change(flag="PYTHONFAULTHANDLER", direction="set", value="1"), "its stack is then in the log")
+def _crashes(case: Case) -> list[tuple[Sign, int]]:
+    """Processes that ended by a signal of their own making."""
+    return [(sign, number) for sign, number in _died(case) if number != _KILL]
+
+
+def _look_closer(number: int, *, stack: bool) -> tuple[Remedy, ...]:
+    """What tells more; `stack` where the stack is in the log already."""
+    handler = Change(flag="PYTHONFAULTHANDLER", direction="set", value="1")
+    stacks = () if stack else (free(handler, "its stack is then in the log"),)
     kernel = free(
         Change(flag="another attention backend", direction="set"), "tells whether it is that library", "speed"
     )
     if number == _BUS:
-        return (free(SHARED_MEMORY, "a mapped file whose memory is gone: mostly a full /dev/shm"), stack)
-    return (stack, kernel)
+        return (free(SHARED_MEMORY, "a mapped file whose memory is gone: mostly a full /dev/shm"), *stacks)
+    return (*stacks, kernel)
 
 
 def _died(case: Case) -> Iterator[tuple[Sign, int]]:

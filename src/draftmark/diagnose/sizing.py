@@ -276,7 +276,11 @@ def context_beyond_model(case: Case) -> Finding | None:
     scaled = (
         "where the model's card names a factor for RoPE scaling; a variable that only silences this gives wrong outputs"
     )
-    longer = Remedy(changes=(Change(flag=override, direction="set"),), arithmetic=scaled, cost="") if override else None
+    longer = (
+        Remedy(changes=(Change(flag=override, direction="set"),), arithmetic=scaled, cost="quality of short requests")
+        if override
+        else None
+    )
     claim = f"requests of {context:,.0f} tokens are promised, and by its config the model takes {derived:,.0f}"
     return told_by(
         case, "context beyond model", "context-beyond-model", claim,

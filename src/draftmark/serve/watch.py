@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from draftmark.units import Bytes, BytesPerSecond, Seconds
 _SHARE: Final = re.compile(r"(\d{1,3})%\s*(?:Completed\s*)?\|")
 _SETTLE: Final = 0.3
 """Seconds between an engine's end and the last look at its log: its children may still be writing."""
-_LAST_LINES: Final = 15
+_LAST_LINES: Final = 200
+"""Among which the reason is looked for: what leaks and warns at an engine's end can be a hundred lines."""
 
 
 class Watch:
@@ -35,7 +37,7 @@ class Watch:
     def __init__(self, log: str, reader: LogReader, progress: Progress, weights: Bytes | None = None) -> None:
         self._tail, self._reader, self._progress = Tail(Path(log)), reader, progress
         self._place, self._weights = log, weights
-        self._last: list[str] = []
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._shown = ""
         self.remote_process: int | None = None
         self.phase: Phase = "init"
@@ -88,7 +90,7 @@ class Watch:
             if observation.quantity == "not_understood":
                 self.note(f"line {number} of the log speaks of memory but is not understood: {line}")
         if line.strip():
-            self._last = [*self._last[1 - _LAST_LINES :], line.rsplit("\r", 1)[-1]]
+            self._last.append(line.rsplit("\r", 1)[-1])
         if self._reader.phase not in {self.phase, "unknown"}:
             self.phase, self.entered = self._reader.phase, time.monotonic()
             self._progress(PhaseEntered(phase=self.phase, at=Seconds(self.entered - self.began)))
@@ -135,8 +137,8 @@ def _says_why(line: str) -> bool:
     """Whether a line names an error (the last such line of a traceback is the one that matters)."""
     return bool(
         re.search(
-            r"\b\w*(Error|Exception|Fatal)\b|\bfatal\b|\bKilled\b|Segmentation fault|Aborted|"
-            r"^(?:docker|podman|nerdctl|ssh|srun|sudo|env|sh|bash): ",
+            r"\b\w*(Error|Exception|Fatal)\b|^\W*Value error, |\bfatal\b|\bKilled\b|Segmentation fault|Segfault|"
+            r"Aborted|^(?:docker|podman|nerdctl|ssh|srun|sudo|env|sh|bash): ",
             line,
         )
     )

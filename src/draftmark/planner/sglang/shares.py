@@ -4,7 +4,8 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.model import Gqa, Model, Recurrent
 from draftmark.planner.flags import has_flag, number_flag
-from draftmark.planner.sglang.cells import SPLIT_WINDOWS, WINDOW_RATIO
+from draftmark.planner.sglang.cells import WINDOW_RATIO
+from draftmark.planner.sglang.rules import rules_for
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 
@@ -22,7 +23,7 @@ def windows(model: Model, configuration: Configuration, target: Target) -> list[
     """
     widths = [layer.mixer.window for layer in model.layers if isinstance(layer.mixer, Gqa) and layer.mixer.window]
     full = any(isinstance(layer.mixer, Gqa) and layer.mixer.window is None for layer in model.layers)
-    split = model.architecture in SPLIT_WINDOWS and configuration.engine == "sglang"
+    split = configuration.engine == "sglang" and rules_for(configuration.version).splits_windows(model.architecture)
     if not split or not widths or not full:
         return []
     requests = in_one_pool(target, configuration.parallel.data)

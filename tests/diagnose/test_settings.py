@@ -113,11 +113,20 @@ def test_an_eager_vllm_captures_no_fewer_graphs(line: str) -> None:
     assert "--max-cudagraph-capture-size" in moves(of(VLLM + VLLM_GRAPHS).findings[0])
 
 
+TIMED_OUT = "[rank1]:[E1 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL\n"
+
+
 def test_where_nothing_is_left_the_finding_says_so() -> None:
-    load = SCENARIO[: SCENARIO.index("[2026-05-30 14:06:40")] + OUT_OF_MEMORY
-    several = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1 dummy requests.\n"
-    assert moves(of(load).findings[0]) == {"--tp-size": ("raise", "16")}
-    (finding,) = of(VLLM.replace("'gpu_memory_utilization': 0.95", "'max_num_seqs': 1") + several).findings
+    (finding,) = of(VLLM + TIMED_OUT).findings
+    assert list(moves(finding)) == ["TORCH_NCCL_TRACE_BUFFER_SIZE"]
+    (finding,) = of("TORCH_NCCL_TRACE_BUFFER_SIZE=2000\n" + VLLM + TIMED_OUT).findings
+    assert finding.remedies == ()
+    assert finding.claim.endswith("is set already or cannot go further: TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def test_one_request_at_once_is_not_made_fewer() -> None:
+    warm_up = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1 dummy requests.\n"
+    (finding,) = of(VLLM.replace("'gpu_memory_utilization': 0.95", "'max_num_seqs': 1") + warm_up).findings
     assert list(moves(finding)) == ["--gpu-memory-utilization"]
 
 

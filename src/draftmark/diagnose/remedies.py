@@ -145,7 +145,7 @@ def not_yet(finding: Finding, case: Case) -> Finding:
         return finding
     claim = finding.claim
     if not any(change.direction != "cannot help" for remedy in kept for change in remedy.changes):
-        claim = f"{claim}; {', '.join(done)} would be next and cannot go further"
+        claim = f"{claim}; what would be next is set already or cannot go further: {', '.join(done)}"
     return msgspec.structs.replace(finding, claim=claim, remedies=tuple(kept))
 
 

@@ -1,6 +1,7 @@
 """A config.json that cannot be: every impossible value is refused by the field's name, and nothing else is raised."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftmark.checkpoint.files import Files
-from draftmark.checkpoint.load import read_model
+from draftmark.checkpoint.load import load_model, read_model
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
@@ -121,3 +122,10 @@ def test_a_model_that_keeps_nothing_a_token_is_refused_for_sglang() -> None:
         plan(read(config), Configuration(engine="sglang", model="m"), parse_machine("h200"))
     found = plan(read(config), Configuration(engine="vllm", model="m"), parse_machine("h200"))
     assert found.pool.blocks
+
+
+def test_json_nested_beyond_reading_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    with pytest.raises(BadInput, match="not JSON"):
+        load_model(str(path))

@@ -64,3 +64,9 @@ def test_this_host() -> None:
     assert 0 < memory.free <= memory.total == host().memory
     found = detect_gpus()
     assert found is None or found.count > 0
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5", "999999999999", " "])
+def test_numbers_of_gpus_that_cannot_be(count: str) -> None:
+    with pytest.raises(BadInput, match="GPUs"):
+        parse_machine(f"h200:{count}")

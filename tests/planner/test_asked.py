@@ -88,6 +88,7 @@ def test_decode_context_parallelism_came_with_a_version(engine: EngineName, vers
         ({"context": 0, "output": 0}, "--context: 0 is less than 1"),
         ({"context": 1, "output": -1}, "--output: -1 is less than 0"),
         ({"context": 1, "output": 0, "concurrency": 0}, "--concurrency: 0 is less than 1"),
+        ({"context": 1, "output": 0, "concurrency": 10**11}, "--concurrency: 100000000000 requests at once are beyond"),
         ({"context": 1, "output": 0, "concurrency": 9}, "--concurrency: a target of 9 requests at once contradicts"),
     ],
 )
@@ -128,6 +129,63 @@ def test_a_stored_nvfp4_checkpoint_on_hopper(version: str, works: bool) -> None:
 def test_fp8_weights_run_on_ampere_by_marlin_and_it_is_said(engine: EngineName) -> None:
     assert any("by Marlin" in note for note in planned("a100", engine=engine, quantization="fp8").notes)
     assert not any("by Marlin" in note for note in planned("h200", engine=engine, quantization="fp8").notes)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "quantization", "contradicts"),
+    [
+        ("sglang", "deepseek-ai/DeepSeek-V3", "awq", True),
+        ("sglang", "deepseek-ai/DeepSeek-V3", "modelopt_fp4", True),
+        ("vllm", "deepseek-ai/DeepSeek-V3", "gptq_marlin", True),
+        ("vllm", "deepseek-ai/DeepSeek-V3", "fp8", False),
+        ("sglang", "openai/gpt-oss-20b", "mxfp4", False),
+        ("sglang", "openai/gpt-oss-20b", "fp8", True),
+        ("sglang", QWEN, "fp8", False),
+    ],
+)
+def test_a_method_that_contradicts_the_checkpoint_is_refused(
+    engine: EngineName, name: str, quantization: str, contradicts: bool
+) -> None:
+    fields: dict[str, Any] = {"engine": engine, "quantization": quantization, "parallel": Parallel(tensor=8)}
+    if not contradicts:
+        assert planned("h200:8", name, **fields).pool.tokens > 0
+        return
+    with pytest.raises(BadInput, match=f"{quantization} is not how the checkpoint is stored"):
+        planned("h200:8", name, **fields)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--swa-full-tokens-ratio", "--mamba-full-memory-ratio", "--max-prefill-tokens", "--nnodes"]
+)
+@pytest.mark.parametrize("text", ["abc", "-1", "nan", "inf"])
+def test_numbers_of_sglang_that_are_none_are_refused_whether_they_count_or_not(flag: str, text: str) -> None:
+    with pytest.raises(BadInput, match=flag):
+        planned(flags=(flag, text))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pool_tokens": Tokens(1)},
+        {"name": "Qwen/Qwen3.5-27B", "flags": ("--max-mamba-cache-size", "1")},
+    ],
+)
+def test_a_pool_without_room_for_a_request_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="has room for no running request"):
+        planned(**fields)
+
+
+@pytest.mark.parametrize(
+    ("backend", "page", "taken"),
+    [
+        ("flashmla", 16, 64), ("flashmla", 64, 64), ("cutlass_mla", 1, 128), ("trtllm_mla", 32, 32),
+        ("trtllm_mha", 4, 64), ("trtllm_mha", 16, 16), ("fa3", 16, 16),
+    ],
+)  # fmt: skip
+def test_a_page_that_the_backend_does_not_have_is_changed_and_it_is_said(backend: str, page: int, taken: int) -> None:
+    found = planned(page=Tokens(page), flags=("--attention-backend", backend))
+    assert found.configuration.page == taken
+    assert any(reason.field == "page" for reason in found.reasons) is (page != taken)
 
 
 def test_every_need_says_where_it_was_read() -> None:

@@ -157,3 +157,26 @@ def test_versions() -> None:
 def test_caches_that_were_not_read_are_refused() -> None:
     with pytest.raises(BadInput, match="keys of a block selector"):
         planned("nvidia/MiniMax-M3-NVFP4", "b200:8", parallel=Parallel(tensor=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "flags", "page", "backend"),
+    [
+        ("Qwen/Qwen3-32B", "h200", (), 1, "fa3"),
+        ("Qwen/Qwen3-32B", "b200", (), 64, "trtllm_mha"),
+        ("Qwen/Qwen3-32B", "rtx-4090:8", (), 1, "flashinfer"),
+        ("openai/gpt-oss-20b", "rtx-4090", (), 1, "triton"),
+        ("deepseek-ai/DeepSeek-V3", "b200:8", (), 64, "trtllm_mla"),
+        ("deepseek-ai/DeepSeek-V3", "b200:8", ("--attention-backend", "triton"), 1, None),
+        ("deepseek-ai/DeepSeek-V3.2", "h200:8", (), 64, "dsa"),
+        ("deepseek-ai/DeepSeek-V3", "h200:8", ("--attention-backend", "cutlass_mla"), 128, None),
+    ],
+)
+def test_the_page_is_that_of_the_attention_backend(
+    name: str, gpu: str, flags: tuple[str, ...], page: int, backend: str | None
+) -> None:
+    """What is filled in names the backend that was not asked for."""
+    count = int(gpu.partition(":")[2] or 1)
+    found = planned(name, gpu, flags=flags, parallel=Parallel(tensor=count))
+    assert found.configuration.page == page
+    assert [one.value for one in found.reasons if one.field == "attention backend"] == ([backend] if backend else [])

@@ -516,3 +516,34 @@ def test_all_cheap_knobs_weigh_less_than_any_dear_one(name: str, engine: str) ->
     heavy = [step.weight for steps in dear(model, asked, machine.device, cached=None) for step in steps]
     heavy += [one.weight for one in layouts(model, asked, machine, frozenset(), 64)[1:] if one.name != "ranks"]
     assert light < min(heavy)
+
+
+@pytest.mark.parametrize(
+    ("engine", "parallel", "running", "refused"),
+    [
+        ("vllm", Parallel(data=8, expert=8), 8, False),  # each of 8 ranks its own 8
+        ("vllm", Parallel(data=8, expert=8), 3, True),
+        ("vllm", Parallel(tensor=8), 8, True),
+        ("sglang", Parallel(tensor=8, data=8, data_attention=True), 32, False),  # one limit, divided among 8 groups
+        ("sglang", Parallel(tensor=8, data=8, data_attention=True), 8, True),
+    ],
+)
+def test_a_limit_of_running_requests_is_each_pools_own(
+    engine: str, parallel: Parallel, running: int, refused: bool
+) -> None:
+    def go() -> Solution:
+        return solved(
+            "deepseek-ai/DeepSeek-V3",
+            "b200:8",
+            target(8_000, concurrency=32),
+            engine=engine,
+            parallel=parallel,
+            max_running=running,
+            fixed=("tensor", "data", "expert", "pipeline"),
+        )
+
+    if refused:
+        with pytest.raises(BadInput, match="contradicts a limit"):
+            go()
+    else:
+        assert go().first is not None

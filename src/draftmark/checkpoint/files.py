@@ -63,7 +63,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         # Not msgspec: Nemotron-H's configs hold Infinity, which JSON lacks but Python's own reader takes.
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}", place=str(path), remedy="download the file again") from error
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", place=str(path), remedy="check its permissions") from error

@@ -207,6 +207,28 @@ def last_value(field: str) -> Callable[[Given], dict[str, Any]]:
     return lambda given: {field: given.values[-1]}
 
 
+def on_gpus(given: Given) -> dict[str, Any]:
+    """A device sets nothing where it is a GPU.
+
+    Raises:
+        BadInput: it is another, whose memory is not planned.
+    """
+    device = given.values[-1] if given.values else ""
+    if not device.startswith(("cuda", "auto", "rocm", "hip")):
+        raise BadInput(f"{device!r} is no GPU", place=given.name, remedy="only engines on GPUs are planned")
+    return {}
+
+
+def refuse_file(given: Given) -> dict[str, Any]:
+    """A file of settings is not read, and the answer depends on it.
+
+    Raises:
+        BadInput: always.
+    """
+    cause = f"the settings in {' '.join(given.values)} are not read"
+    raise BadInput(cause, place=given.name, remedy="put them into the command")
+
+
 def nest(values: dict[str, Any]) -> dict[str, Any]:
     """`{"parallel.tensor": 8}` as nested dictionaries, for msgspec to make structs of."""
     nested: dict[str, Any] = {}

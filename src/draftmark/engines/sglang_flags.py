@@ -4,8 +4,19 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, read, write
-from draftmark.engines.words import Given, read_words, strange, twice
+from draftmark.engines.flags import (
+    Flag,
+    assign,
+    configure,
+    last_value,
+    logged,
+    named_layout,
+    on_gpus,
+    read,
+    refuse_file,
+    write,
+)
+from draftmark.engines.words import Given, read_words, strange, strays, twice
 
 TABLE: Final = (
     Flag(names=("--model-path", "--model"), field="model", kind="text"),
@@ -104,7 +115,7 @@ def parse_flags(
     if values.get("kv_dtype") == "auto":
         del values["kv_dtype"]
     revision = values.pop("revision", None)
-    stray = tuple(f"{word} (belongs to no flag)" for word in found.positional)
+    stray = strays(found.positional, any_version=any_version)
     return Pasted(
         configuration=configure({**values, "flags": set_to.kept}),
         not_understood=(*set_to.unknown, *stray, *strange(environment, "sglang")),
@@ -120,7 +131,12 @@ def _groups(given: Given) -> dict[str, Any]:
     return {"parallel.data": groups, "parallel.data_attention": groups > 1}
 
 
-_OWN: Final = {"--attn-dp-size": _groups, "--revision": last_value("revision")}
+_OWN: Final = {
+    "--attn-dp-size": _groups,
+    "--revision": last_value("revision"),
+    "--device": on_gpus,
+    "--config": refuse_file,
+}
 
 
 def from_log(line: str) -> Pasted:

@@ -5,9 +5,19 @@ from typing import Any, Final
 
 from draftmark.configuration import Configuration
 from draftmark.engines.adapter import Pasted
-from draftmark.engines.flags import Flag, assign, configure, last_value, logged, named_layout, write
+from draftmark.engines.flags import (
+    Flag,
+    assign,
+    configure,
+    last_value,
+    logged,
+    named_layout,
+    on_gpus,
+    refuse_file,
+    write,
+)
 from draftmark.engines.offered import choices
-from draftmark.engines.words import Given, read_words, strange, twice
+from draftmark.engines.words import Given, read_words, strange, strays, twice
 from draftmark.errors import BadInput
 
 TABLE: Final = (
@@ -74,6 +84,8 @@ def parse_flags(
     own = {
         "--model": last_value("model"),
         "--revision": last_value("revision"),
+        "--device": on_gpus,
+        "--config": refuse_file,
         "--speculative-config": lambda given: speculative(given, choices("vllm", given.name, version)),
         **dict.fromkeys(_COMPILATION, lambda given: {"graphs": False} if without_graphs(given) else None),
     }
@@ -85,7 +97,7 @@ def parse_flags(
     if "--enable-expert-parallel" in set_to.kept:
         values["parallel.expert"] = values.get("parallel.tensor", 1) * values.get("parallel.data", 1)
     revision = values.pop("revision", None)
-    stray = tuple(f"{word} (belongs to no flag)" for word in found.positional[1:])
+    stray = strays(found.positional[1:], any_version=any_version)
     return Pasted(
         configuration=configure({**values, "flags": set_to.kept}),
         not_understood=(*set_to.unknown, *stray, *strange(environment, "vllm")),

@@ -196,6 +196,18 @@ def name_unknown(one: Given, engine: EngineName, version: str | None, *, any_ver
     return " ".join(one.words)
 
 
+def strays(words: Iterable[str], *, any_version: bool) -> tuple[str, ...]:
+    """Words that belong to no flag, as they are named where they come from a log.
+
+    Raises:
+        BadInput: they do not: the engine refuses them.
+    """
+    for word in words:
+        if not any_version:
+            raise BadInput("belongs to no flag", place=word or "an empty word", remedy="the engine refuses it as well")
+    return tuple(f"{word} (belongs to no flag)" for word in words)
+
+
 def strange(environment: Iterable[tuple[str, str]], engine: EngineName) -> tuple[str, ...]:
     """Variables of the engine itself that may change memory and are in no formula, as assignments."""
     return tuple(

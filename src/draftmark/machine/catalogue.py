@@ -50,6 +50,8 @@ def parse_machine(text: str) -> Machine:
     name, _, count = text.partition(":")
     if count and not (count.isdigit() and int(count) > 0):
         raise BadInput(f"{count!r} is not a number of GPUs", place=f"--gpu {text}", remedy="write it like h200:8")
+    if len(count) > 5:
+        raise BadInput(f"{count} GPUs are beyond any cluster", place=f"--gpu {text}", remedy="write it like h200:8")
     return Machine(device=find_gpu(name), count=int(count or 1))
 
 

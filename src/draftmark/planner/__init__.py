@@ -7,13 +7,14 @@ from draftmark.planner.learn import Past
 from draftmark.planner.outcome import CERTAIN, Plan, Reason, Risk
 from draftmark.planner.predict import plan
 from draftmark.planner.solve import Solution, solve
-from draftmark.planner.target import Target
+from draftmark.planner.target import Reach, Target
 
 __all__ = [
     "CERTAIN",
     "Candidate",
     "Past",
     "Plan",
+    "Reach",
     "Reason",
     "Risk",
     "Solution",

@@ -52,6 +52,32 @@ def capability(device: Device) -> int | None:
     return int(found[1]) if found else None
 
 
+_FAMILIES = ("fp8", "awq", "gptq", "mxfp4", "compressed-tensors", "modelopt", "bitsandbytes", "gguf", "nvfp4")
+"""Methods by what their names begin with; a flag's name may have more, like gptq_marlin or auto_awq."""
+
+
+def check_method(model: Model, configuration: Configuration) -> None:
+    """See that a method that is asked for is the one in which the checkpoint is stored.
+
+    vLLM 0.32.0 (config/model.py) and SGLang 0.5.23 (configs/model_config.py) refuse most others: 'does not match the
+    quantization method specified in the `quantization` argument'; SGLang quantizes some anew while it loads.
+
+    Raises:
+        BadInput: it is another one.
+    """
+    asked, stored = configuration.quantization, model.quantization
+    if asked is None or stored is None or configuration.engine == "embedded":
+        return
+    own = next((name for name in _FAMILIES if stored.startswith(name)), None)
+    other = next((name for name in _FAMILIES if asked.startswith(name)), None)
+    if own is not None and other is not None and own != other:
+        raise BadInput(
+            f"{asked} is not how the checkpoint is stored ({stored}): refused, or quantized anew, which is not planned",
+            place=f"--quantization ({model.name})",
+            remedy="leave the flag out",
+        )
+
+
 def check_device(model: Model, configuration: Configuration, device: Device) -> tuple[str, ...]:
     """See that a GPU runs the weights and the cache that are asked for; what it runs in another way is said.
 

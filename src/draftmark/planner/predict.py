@@ -12,7 +12,7 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.planner import embedded
 from draftmark.planner.asked import check
-from draftmark.planner.capable import check_device
+from draftmark.planner.capable import check_device, check_method
 from draftmark.planner.combinations import broken
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
@@ -48,6 +48,7 @@ def plan(
     check_context(model, configuration)
     check_speculation(model, configuration, draft)
     check_visible(configuration, machine.count)
+    check_method(model, configuration)
     weaker = check_device(model, configuration, machine.device)
     if target is not None:
         check_target(target, model, configuration)

@@ -1,6 +1,6 @@
 """What a user wants to serve, and whether a pool holds it."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -9,6 +9,9 @@ from draftmark.errors import BadInput
 from draftmark.model import Model
 from draftmark.planner.terms import exceeds
 from draftmark.units import Tokens
+
+MOST_REQUESTS: Final = 10**6
+"""Largest concurrency that is taken for meant."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +72,26 @@ def in_one_pool(target: Target, pools: int) -> int:
     return -(-target.concurrency // pools)
 
 
+def running_limit(configuration: Configuration) -> int | None:
+    """Most running requests in all pools together, as asked for; None where nothing was.
+
+    SGLang divides its limit among the groups of DP attention; every other limit is each pool's own.
+    """
+    parallel, most = configuration.parallel, configuration.max_running
+    if most is None or (configuration.engine == "sglang" and parallel.data_attention):
+        return most
+    return most * parallel.data
+
+
 def check_target(target: Target, model: Model, configuration: Configuration) -> None:
     """Refuse targets that no pool can serve.
 
     Raises:
         BadInput: the target is beyond the model's context, or beyond the one that the flags allow.
     """
+    if target.concurrency > MOST_REQUESTS:
+        cause = f"{target.concurrency} requests at once are beyond any server"
+        raise BadInput(cause, place="--concurrency", remedy=f"ask for at most {MOST_REQUESTS}")
     for flag, number, least in (
         ("--context", target.context, 1),
         ("--output", target.output, 0),
@@ -82,9 +99,10 @@ def check_target(target: Target, model: Model, configuration: Configuration) -> 
     ):
         if number < least:
             raise BadInput(f"{number} is less than {least}", place=flag, remedy="ask for more")
-    if configuration.max_running is not None and target.concurrency > configuration.max_running:
+    most = running_limit(configuration)
+    if most is not None and target.concurrency > most:
         raise BadInput(
-            f"a target of {target.concurrency} requests at once contradicts a limit of {configuration.max_running}",
+            f"a target of {target.concurrency} requests at once contradicts a limit of {most}",
             place="--concurrency",
             remedy="raise --max-running (--max-running-requests, --max-num-seqs), or ask for fewer",
         )

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.engines.adapter import Command
-from draftmark.planner import Candidate, Solution
+from draftmark.planner import Candidate, Reach, Solution
 from draftmark.report.plan import reason_table
 from draftmark.report.quantities import count, share, size
 
@@ -47,18 +47,24 @@ def target_text(found: Solution) -> Text:
     )
     if reach is None:
         return Text(asked, style="bold")
-    where = f" on each of {reach.pools} data-parallel ranks, {reach.concurrency} requests" if reach.pools > 1 else ""
-    unit, context = str(reach.unit), ""
-    if reach.context_ranks > 1:
-        unit = f"{unit} as the engine prints them"
-        both = f"{count(reach.needed * reach.context_ranks)} and {count(reach.available * reach.context_ranks)}"
-        context = f" ({both} tokens over {reach.context_ranks} decode context ranks)"
+    takes = f"it takes {amount(reach, reach.needed)}"
+    if reach.pools > 1:
+        ranks = f"each of {reach.pools} data-parallel ranks serves {reach.concurrency} of them"
+        takes = f"{ranks}, which take {amount(reach, reach.needed)} of its pool"
     return Text(
-        f"{asked}; it takes {count(reach.needed)} {unit}{where}, pages and draft reserve included.\n"
-        f"As asked, the pool has {count(reach.available)}{context}: it fits with probability "
-        f"{share(reach.probability)}.",
+        f"{asked}; {takes}, pages and draft reserve included.\n"
+        f"As asked, {'each' if reach.pools > 1 else 'the'} pool has {amount(reach, reach.available)}: it fits with "
+        f"probability {share(reach.probability)}.",
         style="bold",
     )
+
+
+def amount(reach: Reach, number: int) -> str:
+    """So much in the engine's unit, and what that is in all where ranks hold different tokens."""
+    if reach.context_ranks == 1:
+        return f"{count(number)} {reach.unit}"
+    held = count(number * reach.context_ranks)
+    return f"{count(number)} {reach.unit} as the engine prints them, {held} over {reach.context_ranks} context ranks"
 
 
 def candidates_table(candidates: tuple[Candidate, ...]) -> Table:

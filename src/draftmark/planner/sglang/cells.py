@@ -7,7 +7,7 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.model import Gqa, Layer, Mla, Model, Recurrent
 from draftmark.physics.memory import cached_elements, element_bytes, state_elements
-from draftmark.planner.flags import has_flag, number_flag
+from draftmark.planner.flags import has_flag, number_flag, whole_flag
 from draftmark.planner.layout import Stage, attention_ranks
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.speculation import drafts
@@ -176,12 +176,12 @@ def states(model: Model, configuration: Configuration, stage: Stage) -> States |
     if not total:
         return None
     radix = not has_flag(configuration, "--disable-radix-cache")
-    asked = number_flag(configuration, "--max-mamba-cache-size")
+    asked = whole_flag(configuration, "--max-mamba-cache-size")
     return States(
         slot=total,
         per_request=3 if radix else 1,
         ratio=number_flag(configuration, "--mamba-full-memory-ratio") or STATE_RATIO,
-        asked=None if asked is None else int(asked),
+        asked=asked,
     )
 
 

@@ -9,10 +9,10 @@ from draftmark.configuration import Configuration, Speculative
 from draftmark.errors import BadInput
 from draftmark.hardware import Device
 from draftmark.model import Mla, Model, Recurrent
-from draftmark.planner.combinations import attention_backend
 from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
+from draftmark.planner.sglang.attention import backend, latent, own_pages, page
 from draftmark.planner.sglang.cells import SPLIT_WINDOWS, STATE_RATIO, WINDOW_RATIO
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
@@ -80,6 +80,8 @@ def resolve(
     fill("dtype", *served_dtype(model, "sglang"))
     fill("context", model.context, "the model's own length")
     fill("page", Tokens(page(full, model, device)), "the attention backend's page")
+    full, changed = own_pages(full)
+    reasons += changed
     fill("kv_dtype", kv_dtype(model, full, device), "the checkpoint's or the served dtype")
     if full.speculative is not None:
         fill("max_running", SPECULATIVE_RUNNING, "the engine's default with speculation")
@@ -135,43 +137,12 @@ def unsaid(model: Model, configuration: Configuration, device: Device, rules: Ru
             yield Reason(field="radix cache", value="on", why="the engine's default: a running request takes 3 states")
 
 
-def backend(model: Model, configuration: Configuration, device: Device) -> str:
-    """The attention backend that is taken where none is named (0.5.15.post1, _get_default_attn_backend)."""
-    own = attention_backend(configuration, model, device)
-    trees = configuration.speculative is not None and (configuration.speculative.top_k or 1) > 1
-    if own is not None:
-        return own
-    if device.kind == "rocm":
-        return "aiter"
-    if device.architecture == "sm_90" and (latent(model) or not trees):
-        return "fa3"
-    if device.architecture in ("sm_100", "sm_103") and not latent(model) and not trees:
-        return "trtllm_mha"
-    return "triton" if latent(model) or model.architecture == "GptOssForCausalLM" else "flashinfer"
-
-
 def graph_batch(configuration: Configuration, tier: Tier, rules: Rules) -> int:
     """Largest batch whose decode step is captured."""
     largest = tier.graphs[0] if configuration.parallel.tensor < 4 else tier.graphs[1]
     if rules.graph_limit_follows_running and configuration.max_running is not None:
         largest = min(largest, configuration.max_running)
     return largest
-
-
-def page(configuration: Configuration, model: Model, device: Device) -> int:
-    """Tokens a page: some backends need their own, the others take one."""
-    backends = {
-        configuration.flags[at + 1]
-        for at, flag in enumerate(configuration.flags[:-1])
-        if flag in ("--attention-backend", "--decode-attention-backend", "--prefill-attention-backend")
-    }
-    selecting = any(isinstance(layer.mixer, Mla) and layer.mixer.indexer for layer in model.layers)
-    if "cutlass_mla" in backends:
-        return 128
-    if backends & {"flashmla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla"} or selecting:
-        return 64
-    blackwell = (device.architecture or "") in ("sm_100", "sm_103")
-    return 64 if latent(model) and blackwell and not backends else 1
 
 
 def kv_dtype(model: Model, configuration: Configuration, device: Device) -> str | None:
@@ -191,11 +162,6 @@ def prefill_sizes(largest: int) -> int:
         *range(4608, largest + 1, 512),
     ]  # fmt: skip
     return sum(size <= largest for size in sizes)
-
-
-def latent(model: Model) -> bool:
-    """Whether any layer has latent attention."""
-    return any(isinstance(layer.mixer, Mla) for layer in model.layers)
 
 
 def captures_decode(configuration: Configuration) -> bool:

@@ -12,7 +12,8 @@ from draftmark.configuration import Configuration, Speculative
 from draftmark.hardware import Device
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner.layout import attention_ranks
-from draftmark.planner.sglang.defaults import backend, captures_decode, captures_prefill, latent
+from draftmark.planner.sglang.attention import backend, latent
+from draftmark.planner.sglang.defaults import captures_decode, captures_prefill
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.sglang.terms import step
 from draftmark.planner.terms import Term

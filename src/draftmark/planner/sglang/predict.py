@@ -1,5 +1,7 @@
 """Predict SGLang: budget, pools, ledger, risks. The order is the engine's own."""
 
+from typing import Final
+
 import msgspec
 
 from draftmark.configuration import Configuration
@@ -8,6 +10,7 @@ from draftmark.hardware import Machine
 from draftmark.ledger import Pool
 from draftmark.model import Gqa, Mla, Model
 from draftmark.planner import layout
+from draftmark.planner.flags import number_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason
 from draftmark.planner.room import room
@@ -19,6 +22,12 @@ from draftmark.planner.sglang.rules import Rules, rules_for
 from draftmark.planner.target import Reach, Target, in_one_pool, request_tokens
 from draftmark.planner.terms import NINETY
 from draftmark.units import GIB, Bytes, Tokens
+
+NUMBERS: Final = (
+    "--swa-full-tokens-ratio", "--mamba-full-memory-ratio", "--max-mamba-cache-size", "--max-prefill-tokens",
+    "--nnodes",
+)  # fmt: skip
+"""Flags with a number, whether this model needs it or not: the engine reads them all."""
 
 
 def predict(
@@ -38,12 +47,20 @@ def predict(
     """
     rules = rules_for(configuration.version)
     refuse(model)
+    for name in NUMBERS:
+        number_flag(configuration, name)
     layout.check(model, configuration, machine)
     full, reasons = resolve(model, configuration, machine.device, rules)
     stages = layout.stages(len(model.layers), full.parallel.pipeline)
     ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
     worst = min(ranks, key=lambda one: one.pools.tokens)
     running = asked_running(full, worst, model)
+    if running < 1 and worst.pools.tokens > 0:
+        raise BadInput(
+            f"a pool of {worst.pools.tokens} tokens has room for no running request (tp_worker.py refuses to start)",
+            place="--pool-tokens (--max-total-tokens), --max-mamba-cache-size",
+            remedy="ask for a larger one, or leave it to the engine",
+        )
     if full.max_running is None:
         why = "the engine's own limit: 2,048 to 4,096 by the pool, at most half its tokens or what states allow"
         reasons = (*reasons, Reason(field="max_running", value=str(running), why=why))

@@ -162,7 +162,10 @@ def trees(wheel: Path, patterns: tuple[str, ...]) -> Iterator[ast.Module]:
 
 
 def listed(engine: str, wheel: Path, flag: str, names: tuple[str, ...]) -> set[str]:
-    """What a flag can be set to: what lists, types and enumerations of these `names` hold, and its own `choices`."""
+    """What a flag can be set to: what lists, types and enumerations of these `names` hold, and its own `choices`.
+
+    SGLang's help for `--speculative-algorithm` names aliases that are in no list.
+    """
     found: set[str] = set()
     for tree in trees(wheel, LISTS[engine]):
         for node in ast.walk(tree):
@@ -174,6 +177,9 @@ def listed(engine: str, wheel: Path, flag: str, names: tuple[str, ...]) -> set[s
                 found |= values(node.value, engine, wheel) if ast.unparse(target) in names else set()
     for tree in trees(wheel, SOURCES[engine]):
         for node in ast.walk(tree):
+            if flag == "--speculative-algorithm" and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                told = re.search(r"Builtins: ([\w, ]+)\.", node.value)
+                found |= set(told[1].split(", ")) if told else set()
             if isinstance(node, ast.AnnAssign) and "--" + ast.unparse(node.target).replace("_", "-") == flag:
                 calls = [one for one in ast.walk(node.annotation) if isinstance(one, ast.Call)]
             elif isinstance(node, ast.Call) and any(literal(argument) == flag for argument in node.args):

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 from rows import DATA, ROOT, Row, configs, family, read
-from starts_sglang import device_starts, public_starts
+from starts_sglang import cell_table, device_starts, public_starts
 from starts_vllm import learned, replays, vllm_predictions
 from starts_vllm import public_starts as public_vllm
 
@@ -112,6 +112,7 @@ def page() -> str:
     pairs, before, after = learned()
     return TEMPLATE.read_text().format(
         cache="\n".join(cache_table()),
+        cells="\n".join(cell_table()),
         given="\n".join(by_family(vllm["given"])),
         predicted="\n".join(by_family(vllm["predicted"])),
         constant="\n".join(by_family(vllm["constant"])),

@@ -1,10 +1,12 @@
 """Starts of SGLang: those that were made for this on an H200, and published ones."""
 
 import json
+import math
 import re
 import sys
 import tempfile
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +14,45 @@ import msgspec
 from rows import DATA, ROOT, Row, configs, family, pool_row, read, with_weights
 
 from draftmark.checkpoint.load import load_model
+from draftmark.configuration import Configuration, Parallel
 from draftmark.engines.sglang_flags import parse_flags
 from draftmark.machine.catalogue import parse_machine
 from draftmark.model import Model
 from draftmark.planner import Plan, plan
+from draftmark.planner.layout import stages
+from draftmark.planner.sglang.cells import cells
+from draftmark.planner.sglang.rules import rules_for
 from draftmark.units import GIB
 
 VERSION: Final = "0.5.15.post1"
 """What the starts on the H200 ran."""
+
+
+def cell_table() -> list[str]:
+    """Bytes a token against SGLang's own configurator, on 1 and on 8 ranks."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    known, without = configs(), []
+    for entry in map(json.loads, (DATA / "models" / "sglang-0.5.15-cells.jsonl").read_text().splitlines()):
+        if "cells" not in entry:
+            without.append(entry["name"])
+            continue
+        model = read(known[entry["name"]])
+        ours = {ranks: counted(model, int(ranks)) for ranks in entry["cells"]}
+        same = all(math.isclose(ours[ranks], theirs) for ranks, theirs in entry["cells"].items())
+        counts[family(model)][0 if same else 1] += 1
+    rows = [f"| {name} | {good} | {bad} |" for name, (good, bad) in sorted(counts.items())]
+    answered = sum(good + bad for good, bad in counts.values())
+    exact = sum(good for good, _ in counts.values())
+    said = f"{exact} of {answered} exact. It gave no answer on a CPU to {len(without)}: {', '.join(without)}."
+    return ["| family | exact | wrong |", "|---|--:|--:|", *rows, "", said]
+
+
+def counted(model: Model, ranks: int) -> float:
+    """Bytes a token by which the planner sizes SGLang's pool, on one of `ranks` ranks, with a bf16 cache."""
+    wanted = Configuration(
+        engine="sglang", model="m", dtype="bfloat16", kv_dtype="bfloat16", parallel=Parallel(tensor=ranks)
+    )
+    return cells(model, wanted, stages(len(model.layers), 1)[0], rules_for(VERSION), None).counted
 
 
 def device_starts() -> tuple[list[Row], list[Row]]:

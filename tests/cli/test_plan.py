@@ -238,3 +238,13 @@ def test_a_command_to_launch_is_one_line(kimi: str) -> None:
     (line,) = [line for line in done.stdout.splitlines() if "sglang.launch_server" in line]
     assert line.endswith("--enable-metrics")
     assert len(line) > 160
+
+
+def test_a_limit_of_requests_is_said_to_be_what_is_short(tmp_path: Path) -> None:
+    """With speculation SGLang runs 48 requests at once unless told otherwise."""
+    path = tmp_path / "DeepSeek-V3_config.json"
+    path.write_text(json.dumps(rows()["deepseek-ai/DeepSeek-V3"]["config"]))
+    command = f"python -m sglang.launch_server --model-path {path} --tp 8 --speculative-algorithm EAGLE"
+    done = run("--gpu", "b200:8", "--context", "8k", "--concurrency", "64", "--", *command.split())
+    assert "it does not fit, for at most 48 requests run at once" in done.stdout
+    assert "--max-running-requests 64" in done.stdout

@@ -247,3 +247,29 @@ def test_what_is_advised_afterwards_can_be_done(
     assert f"Run 1 is kept; `draftmark {advice}`" in result.stdout
     place = ("-o", str(tmp_path / "page.html")) if advice == "report" else ()
     assert draftmark(store, advice, *place).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("load", "hard", "code"),
+    [
+        (("--concurrency", "150"), 4096, 0),
+        (("--concurrency", "150"), 120, 2),
+        (("--rate", "500", "--requests", "150"), 4096, 0),
+        (("--rate", "50", "--requests", "150"), 120, 0),
+    ],
+)
+def test_as_many_connections_as_the_system_allows(tmp_path: Path, load: tuple[str, ...], hard: int, code: int) -> None:
+    command = [sys.executable, "-m", "draftmark", "sweep", "--depths", "100", "--output", "4", "--warm-up", "0", *load]
+    command += ["--repeats", "1", "--max-repeats", "1", "--store", str(tmp_path / "runs.db")]
+    with ground_truth(Setup(pace=Pace(first=0.3, step=0.01))) as server:
+        result = subprocess.run(
+            [*command, "--url", server.url],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)),
+        )
+    assert result.returncode == code, result.stderr
+    if code:
+        assert "150 requests at once need as many connections, and this process may open 56" in result.stderr

@@ -204,3 +204,7 @@ def test_a_gated_model_wants_a_token() -> None:
     (finding,) = of(VLLM + "Access to model meta-llama/Llama-3.1-70B is restricted. You must have access.\n").findings
     assert finding.claim == "meta-llama/Llama-3.1-70B is gated: the engine may not read it"
     assert moves(finding) == {"HF_TOKEN": ("set", None)}
+
+
+def test_a_python_that_a_running_engine_looks_for_is_not_its_own() -> None:
+    assert "not-installed" not in codes(of(SGLANG + "sh: 1: python: not found\n"))

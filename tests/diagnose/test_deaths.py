@@ -80,6 +80,8 @@ def test_a_container_that_was_asked_to_end_was_not_killed_for_memory() -> None:
         ("Segmentation fault (core dumped)", "SIGSEGV"),
         ("bash: line 1: 4242 Bus error               (core dumped) python -m sglang.launch_server", "SIGBUS"),
         ("Aborted (core dumped)", "SIGABRT"),
+        ("/entry.sh: line 3:    77 Segmentation fault      python -m sglang.launch_server --tp 8", "SIGSEGV"),
+        ("Aborted", "SIGABRT"),
     ],
 )
 def test_a_crash_that_left_its_own_line(line: str, name: str) -> None:
@@ -94,3 +96,8 @@ def test_a_crash_explains_the_worker_that_is_missed() -> None:
     (finding,) = of(VLLM + "!!!!!!! Segfault encountered !!!!!!!\n" + died).findings
     assert finding.code == "crashed"
     assert "PYTHONFAULTHANDLER" not in moves(finding), "the stack is in the log"
+
+
+@pytest.mark.parametrize("line", ["request cmpl-1 Aborted", "[2026-05-30 14:09:03] Aborted", "Aborted requests: 3"])
+def test_a_request_that_was_aborted_is_no_crash(line: str) -> None:
+    assert of(f"{SERVING}{line}\n").findings == ()

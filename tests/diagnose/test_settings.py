@@ -113,11 +113,20 @@ def test_an_eager_vllm_captures_no_fewer_graphs(line: str) -> None:
     assert "--max-cudagraph-capture-size" in moves(of(VLLM + VLLM_GRAPHS).findings[0])
 
 
+TIMED_OUT = "[rank1]:[E1 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL\n"
+
+
 def test_where_nothing_is_left_the_finding_says_so() -> None:
-    load = SCENARIO[: SCENARIO.index("[2026-05-30 14:06:40")] + OUT_OF_MEMORY
-    several = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1 dummy requests.\n"
-    assert moves(of(load).findings[0]) == {"--tp-size": ("raise", "16")}
-    (finding,) = of(VLLM.replace("'gpu_memory_utilization': 0.95", "'max_num_seqs': 1") + several).findings
+    (finding,) = of(VLLM + TIMED_OUT).findings
+    assert list(moves(finding)) == ["TORCH_NCCL_TRACE_BUFFER_SIZE"]
+    (finding,) = of("TORCH_NCCL_TRACE_BUFFER_SIZE=2000\n" + VLLM + TIMED_OUT).findings
+    assert finding.remedies == ()
+    assert finding.claim.endswith("is set already or cannot go further: TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def test_one_request_at_once_is_not_made_fewer() -> None:
+    warm_up = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1 dummy requests.\n"
+    (finding,) = of(VLLM.replace("'gpu_memory_utilization': 0.95", "'max_num_seqs': 1") + warm_up).findings
     assert list(moves(finding)) == ["--gpu-memory-utilization"]
 
 
@@ -202,3 +211,42 @@ def test_no_flag_is_proposed_at_the_value_that_it_has(fraction: str, chunk: str)
     proposed = [change.value for finding in of(log).findings for change in changes(finding)]
     assert proposed
     assert not {fraction, chunk} & set(proposed)
+
+
+POOL_OOM = '  File "/x.py", line 1, in initialize_kv_cache\n' + OUT_OF_MEMORY.replace(
+    "2.00 GiB.", "2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free."
+)
+
+
+@pytest.mark.parametrize("failing", [POOL_OOM, "Application startup complete.\n" + POOL_OOM])
+def test_a_pool_of_explicit_size_is_lowered_itself(failing: str) -> None:
+    given = VLLM.replace("'model': 'm'", "'model': 'm', 'kv_cache_memory_bytes': 40000000000")
+    proposed = moves(of(given + failing).findings[0])
+    assert proposed["--kv-cache-memory-bytes"] == ("lower", str(40000000000 - 2**30 - 64 * 2**20))
+    assert "--gpu-memory-utilization" not in proposed
+    assert "--kv-cache-memory-bytes" not in moves(of(VLLM + failing).findings[0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "flag", "value"),
+    [
+        ("200000", "--max-total-tokens", "199000"),  # 67 MiB at 70,276 B a token
+        ("900000", "--mem-fraction-static", "0.939"),
+        ("None", "--mem-fraction-static", "0.939"),
+    ],
+)
+def test_a_pool_that_the_fraction_made_smaller_is_the_fractions(asked: str, flag: str, value: str) -> None:
+    proposed = moves(of(SCENARIO.replace("max_total_tokens=None", f"max_total_tokens={asked}")).findings[0])
+    assert proposed[flag] == ("lower", value)
+    assert len({"--max-total-tokens", "--mem-fraction-static"} & proposed.keys()) == 1
+
+
+def test_a_pool_of_explicit_size_that_is_too_small_is_raised_itself() -> None:
+    line = (
+        "ValueError: To serve at least one request with the model's max seq len (8192), (2.00 GiB KV cache is needed, "
+        "which is larger than the available KV cache memory (1.00 GiB).\n"
+    )
+    given = VLLM.replace("'model': 'm'", "'model': 'm', 'kv_cache_memory_bytes': 1073741824")
+    proposed = moves(of(given + line).findings[0])
+    assert proposed["--kv-cache-memory-bytes"] == ("raise", None)
+    assert "--gpu-memory-utilization" not in proposed

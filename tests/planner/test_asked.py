@@ -76,10 +76,20 @@ def test_a_chunk_is_of_whole_pages() -> None:
         check(asked(page=Tokens(48), chunk=Tokens(4096)))
 
 
-@pytest.mark.parametrize(("engine", "version"), [("vllm", "0.9.2"), ("vllm", "0.8.0"), ("sglang", "0.5.14")])
-def test_decode_context_parallelism_came_with_a_version(engine: EngineName, version: str) -> None:
-    with pytest.raises(BadInput, match="has no decode context parallelism"):
-        check(asked(engine, version=version, parallel=Parallel(tensor=8, decode_context=8)))
+@pytest.mark.parametrize(
+    ("engine", "version", "parallel", "flag"),
+    [
+        ("vllm", "0.9.2", Parallel(tensor=8, decode_context=8), "--decode-context-parallel-size"),
+        ("vllm", "0.8.0", Parallel(tensor=8, decode_context=8), "--decode-context-parallel-size"),
+        ("vllm", "0.8.0", Parallel(data=2), "--data-parallel-size"),
+        ("sglang", "0.5.14", Parallel(tensor=8, decode_context=8), "--dcp-size"),
+        ("sglang", "0.4.6", Parallel(pipeline=2), "--pp-size"),
+    ],
+)
+def test_layouts_came_with_a_version(engine: EngineName, version: str, parallel: Parallel, flag: str) -> None:
+    with pytest.raises(BadInput, match=f"{engine} {version} has no {flag}; leave it out, or plan for "):
+        check(asked(engine, version=version, parallel=parallel))
+    check(asked(engine, parallel=parallel))
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,19 @@ def test_the_page_is_that_of_the_attention_backend(
     found = planned(name, gpu, flags=flags, parallel=Parallel(tensor=count))
     assert found.configuration.page == page
     assert [one.value for one in found.reasons if one.field == "attention backend"] == ([backend] if backend else [])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "before", "since"),
+    [
+        ("MiMoV2FlashForCausalLM", "0.5.6.post2", "0.5.7"),
+        ("GptOssForCausalLM", "0.5.7", "0.5.8.post1"),
+        ("Step3p5ForCausalLM", "0.5.8.post1", "0.5.9"),
+        ("Gemma4ForConditionalGeneration", "0.5.10.post1", "0.5.11"),
+        ("Step3p7ForConditionalGeneration", "0.5.12.post1", "0.5.13.post1"),
+    ],
+)
+def test_windowed_layers_got_a_pool_of_their_own_with_a_version(architecture: str, before: str, since: str) -> None:
+    assert not rules_for(before).splits_windows(architecture)
+    assert rules_for(since).splits_windows(architecture)
+    assert not rules_for(since).splits_windows("Step3p7FlashForCausalLM")

@@ -77,3 +77,14 @@ def test_the_solver_moves_states_before_dear_knobs() -> None:
 def test_a_flag_takes_the_place_of_its_old_value() -> None:
     assert with_flag(("--a", "1", "--b", "2"), "--a", "3") == ("--a", "3", "--b", "2")
     assert with_flag((), "--a", "3") == ("--a", "3")
+
+
+def test_states_are_divided_among_attention_groups() -> None:
+    """Eight requests in each of two groups, five states a request: 80 in all, and 40 in each group's pool."""
+    grouped = asked(parallel=Parallel(tensor=2, data=2, data_attention=True))
+    (step,) = states(zoo_model(HYBRID), grouped, target(30_000, concurrency=16))
+    assert step.changes[0].value == "80"
+    wanted = asked(*("--max-mamba-cache-size", "80"), parallel=grouped.parallel)
+    found = plan(zoo_model(HYBRID), wanted, parse_machine("h100:2"))
+    pool = next(entry for entry in found.ledgers[0].entries if entry.account == "state pool")
+    assert pool.why.startswith("40 slots")

@@ -38,7 +38,8 @@ def configurations(draw: st.DrawFn) -> Configuration:
     return Configuration(engine=engine, model="m", **fields)
 
 
-@settings(deadline=None, max_examples=60)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=150)
 @given(
     name=st.sampled_from(sorted(rows())),
     gpu=st.sampled_from(GPUS),

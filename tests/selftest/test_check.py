@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -88,3 +89,17 @@ def test_the_server_does_not_outlive_the_selftest(number: int) -> None:
     while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in servers):
         assert time.monotonic() < deadline, "the server is an orphan"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_a_selftest_says_how_it_goes_on(json_wanted: bool) -> None:
+    command = [sys.executable, "-m", "draftmark", "selftest", "--requests", "1", "--seconds", "0.1"]
+    done = subprocess.run(
+        [*command, *(["--json"] if json_wanted else [])], capture_output=True, text=True, check=False, timeout=60
+    )
+    told = [line.removeprefix("measured: ") for line in done.stderr.splitlines() if line.startswith("measured: ")]
+    assert told == ([] if json_wanted else list(SHAPES))
+    if json_wanted:
+        assert [row["shape"] for row in json.loads(done.stdout)["shapes"]] == list(SHAPES)
+    else:
+        assert all(shape in done.stdout for shape in SHAPES)

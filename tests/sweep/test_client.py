@@ -1,4 +1,5 @@
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from draftmark.sweep import client as module
 from draftmark.sweep.client import Client, target_of
 from draftmark.sweep.exchange import Exchange, abort
+from draftmark.sweep.watch import Patience, Watch
 
 CLOSING = 0.15
 """Seconds after which the servers' sides of all connections are closed too."""
@@ -134,3 +136,21 @@ def test_urls() -> None:
     assert target.headers == (("Authorization", "Bearer k"),)
     with pytest.raises(ValueError, match="not an http"):
         target_of("ftp://x")
+
+
+@pytest.mark.parametrize(
+    ("number", "dead"), [(errno.EMFILE, False), (errno.ENFILE, False), (errno.EHOSTUNREACH, True), (None, True)]
+)
+def test_a_look_that_this_process_cannot_take_says_nothing_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, number: int | None, dead: bool
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise TimeoutError if number is None else OSError(number, "no")
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    watch = Watch(target_of("http://127.0.0.1:1"), Patience(first=1.0, gap=1.0))
+
+    async def look() -> list[str | None]:
+        return [await watch.dead() for _ in range(3)]
+
+    assert (asyncio.run(look())[-1] is not None) is dead

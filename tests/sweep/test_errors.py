@@ -111,7 +111,8 @@ STATUSES = {
     400: (BadInput, "answers 400 (not now)"),
     401: (BadInput, "wants a key (401)"),
     403: (BadInput, "wants a key (403)"),
-    429: (BadInput, "answers 429 (not now): it limits requests"),
+    408: (EngineFailed, "answers 408 (not now): not now"),
+    429: (EngineFailed, "answers 429 (not now): not now"),
     500: (EngineFailed, "answers 500 (not now)"),
     503: (EngineFailed, "answers 503 (not now); is it still loading? see its log"),
 }

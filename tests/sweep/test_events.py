@@ -3,7 +3,7 @@ import random
 import pytest
 
 from draftmark.selftest.schedule import SHAPES, Answer, Shape, schedule, steps
-from draftmark.sweep.events import payloads, read
+from draftmark.sweep.events import payloads, read, said_by
 
 CHAT_ONLY = {"role chunk", "reasoning", "reasoning_content"}
 
@@ -68,6 +68,13 @@ def test_several_tokens_a_chunk_with_usage_at_the_end_only_leave_a_bound() -> No
 def test_an_error_event_and_rubbish_are_errors() -> None:
     assert "out of memory" in str(read([(0.0, b'data: {"error": {"message": "out of memory"}}\n\n')], 0.0).error)
     assert "not understood" in str(read([(0.0, b"data: {nonsense\n\n")], 0.0).error)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"x": '])
+def test_what_is_nested_too_deeply_is_an_error_and_no_crash(opening: bytes) -> None:
+    deep = b'{"error": ' + opening * 100_000
+    assert "not understood" in str(read([(0.0, b"data: " + deep + b"\n\n")], 0.0).error)
+    assert said_by(deep) is None
 
 
 def test_steps_add_up() -> None:

@@ -157,7 +157,10 @@ def launcher_failed(case: Case) -> Finding | None:
 
 def not_installed(case: Case) -> Finding | None:
     """The Python that was started has no such engine."""
-    python = next((one.values["python"] for one in case.signs("not installed") if "python" in one.values), None)
+    signs = case.signs("not installed")
+    python = next((one.values["python"] for one in signs if "python" in one.values), None)
+    if python is not None and case.start.observations:
+        return None  # an engine that has begun looked for another one
     claim = "the engine is not in the Python that was started"
     if python is not None:
         claim = f"there is no {python} where the engine was to start"

@@ -109,6 +109,17 @@ class Case:
         return size / tokens if size and tokens else None
 
     @property
+    def explicit_pool(self) -> float | None:
+        """The size that was given for the pool (vLLM: bytes, else tokens), where it decides and not the fraction.
+
+        SGLang takes what the fraction gives where that is less.
+        """
+        given, made = self.given("pool"), self.number("pool_tokens")
+        if given is None or (self.engine == "sglang" and made is not None and made < 0.99 * given):
+            return None
+        return given
+
+    @property
     def on_cpu(self) -> bool | None:
         """Whether the engine computes on the CPU, so that the host's memory is its device's; None where not known."""
         device = self.seen("device")

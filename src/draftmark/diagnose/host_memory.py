@@ -5,6 +5,7 @@ from typing import Final
 
 from draftmark.diagnose.case import Case, as_evidence
 from draftmark.diagnose.plain import free, no_help, told_by
+from draftmark.diagnose.signs.host import COMPILERS
 from draftmark.finding import Change, Finding, Remedy
 
 _HOST: Final = re.compile(
@@ -13,9 +14,6 @@ _HOST: Final = re.compile(
 _OF_THE_DEVICE_ON_CPUS: Final = "DefaultCPUAllocator"
 _RAISE: Final = Change(flag="host memory (or the container's limit)", direction="raise")
 _DIVIDES: Final = "it divides the GPU's memory"
-_COMPILERS: Final = frozenset(
-    {"cicc", "ptxas", "nvcc", "cudafe++", "cc1plus", "cc1", "clang", "clang++", "g++", "c++", "ninja"}
-)
 _PINNED: Final = {
     "sglang": "--hicache-ratio or --hicache-size",
     "vllm": "--kv-offloading-size, --swap-space or --cpu-offload-gb",
@@ -103,7 +101,7 @@ def oom_killer(case: Case) -> Finding | None:
     """The kernel killed a process because the host ran out of memory."""
     signs = case.signs("oom killer")
     program = next((sign.values["program"] for sign in signs if "program" in sign.values), None)
-    compiler = program is not None and program in _COMPILERS
+    compiler = program is not None and program in COMPILERS
     raise_host = free(_RAISE, "the host's memory, not the GPU's", "memory")
     return told_by(
         case,

@@ -81,7 +81,7 @@ def kernel_tile(case: Case) -> Finding | None:
         "kernel tile",
         "kernel-tile",
         f"{wants}: its tile is too large for this kind of GPU. That is on-chip memory, neither /dev/shm nor the pool",
-        free(Change(flag="--attention-backend", direction="set", value="another one"), "other tiles", "speed"),
+        free(Change(flag="another attention backend", direction="set"), "its kernels have other tiles", "speed"),
         free(
             Change(flag="the engine's version", direction="raise"),
             "tiles are chosen by kind of GPU, version by version",

@@ -46,6 +46,8 @@ def smaller_chunk(case: Case, what: str = "activations of a prefill step grow wi
 
 def lower_fraction(case: Case) -> Remedy | None:
     """Leave more memory outside the pool: by what was missing and a margin, where both are known."""
+    if case.explicit_pool is not None:
+        return _smaller_pool(case, case.explicit_pool)
     missing, capacity, fraction = missing_bytes(case), case.capacity, case.fraction
     if missing is None or capacity is None or fraction is None or not 0 < fraction <= 1:
         change = case.change("fraction", "lower")
@@ -67,8 +69,22 @@ def lower_fraction(case: Case) -> Remedy | None:
     return _remedy(case.change("fraction", "lower", f"{value:g}"), arithmetic, cost)
 
 
+def _smaller_pool(case: Case, given: float) -> Remedy | None:
+    """A pool of a size that was given: that is what has to go down, and no fraction changes it."""
+    missing, each = missing_bytes(case), 1.0 if case.engine == "vllm" else case.bytes_per_token
+    why = f"the pool's size was given, so the fraction does not decide it; now {given:.0f}"
+    if missing is None or each is None or given * each <= missing + _MARGIN:
+        return _remedy(case.change("pool", "lower"), why, "pool tokens")
+    value = math.floor(given - (missing + _MARGIN) / each)
+    why = f"{why}; {gib(missing)} missing + {gib(_MARGIN)} margin"
+    return _remedy(case.change("pool", "lower", f"{value}"), why, f"{gib(missing + _MARGIN)} of pool")
+
+
 def raise_fraction(case: Case, least: float | None, why: str) -> Remedy | None:
     """Give the pool more; None where there is nothing left to give."""
+    if case.explicit_pool is not None:
+        told = f"{why}; the pool's size was given, so the fraction does not decide it"
+        return _remedy(case.change("pool", "raise"), told, "room for activations; check the load afterwards")
     fraction = case.fraction
     if (least is not None and least > HIGH_FRACTION) or (fraction is not None and fraction >= HIGH_FRACTION):
         return None
@@ -145,7 +161,7 @@ def not_yet(finding: Finding, case: Case) -> Finding:
         return finding
     claim = finding.claim
     if not any(change.direction != "cannot help" for remedy in kept for change in remedy.changes):
-        claim = f"{claim}; {', '.join(done)} would be next and cannot go further"
+        claim = f"{claim}; what would be next is set already or cannot go further: {', '.join(done)}"
     return msgspec.structs.replace(finding, claim=claim, remedies=tuple(kept))
 
 

@@ -159,12 +159,6 @@ def _graphs(case: Case) -> tuple[Remedy, ...]:
 
 
 def _pool(case: Case) -> tuple[Remedy, ...]:
-    if case.configuration is not None and case.configuration.pool_tokens is not None:
-        change = case.change("pool", "lower")
-        fixed = (
-            Remedy(changes=(change,), arithmetic="an explicit pool must fit", cost="pool tokens") if change else None
-        )
-        return remedies.only(fixed)
     requests = None
     if case.signs("pool asked"):
         requests = remedies.fewer_requests(case, "this engine reserves requests x context")

@@ -7,11 +7,14 @@ from typing import Final
 import msgspec
 
 from draftmark.configuration import Configuration, EngineName
+from draftmark.engines import sglang_flags, vllm_flags
 from draftmark.engines.embedded import refuse as refuse_embedded
+from draftmark.engines.flags import Flag
 from draftmark.engines.offered import choices, ever, options, or_newest
 from draftmark.errors import BadInput
 from draftmark.physics.memory import ELEMENT_BYTES
 
+TABLES: Final[dict[EngineName, tuple[Flag, ...]]] = {"sglang": sglang_flags.TABLE, "vllm": vllm_flags.TABLE}
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float", "half")
 """What SGLang and vLLM serve in; the embedded engine knows the first four."""
 _SHORT_NAMES: Final = {"auto": None, "float": "float32", "half": "float16", "bf16": "bfloat16"}
@@ -56,10 +59,13 @@ def _wrong(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
     if engine == "vllm" and configuration.pool_tokens is not None:
         remedy = "give --mem-fraction, or paste a command with --num-gpu-blocks-override"
         yield "pool_tokens", "vLLM does not take its pool in tokens", remedy
-    flag = {"sglang": "--dcp-size", "vllm": "--decode-context-parallel-size"}.get(engine, "")
-    if parallel.decode_context > 1 and engine != "embedded" and flag not in options(engine, configuration.version):
-        cause = f"{engine} {or_newest(engine, configuration.version)} has no decode context parallelism ({flag})"
-        yield "parallel", cause, f"leave it out, or plan for {first_with(engine, flag)} or newer"
+    for flag in TABLES.get(engine, ()):
+        field = flag.field.removeprefix("parallel.")
+        if field == flag.field or getattr(parallel, field) in (1, False):
+            continue
+        if not set(flag.names) & set(options(engine, configuration.version)):
+            cause = f"{engine} {or_newest(engine, configuration.version)} has no {flag.names[0]}"
+            yield "parallel", cause, f"leave it out, or plan for {ever(engine)[flag.names[0]].since} or newer"
 
 
 def _numbers(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
@@ -113,8 +119,3 @@ def _pages(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
             yield "page", f"blocks of {page} tokens fit no backend", f"give a multiple of {_BLOCK}"
     if configuration.engine == "sglang" and chunk is not None and chunk > 0 and chunk % page:
         yield "page", f"a chunk of {chunk} tokens is not of whole pages of {page}", "choose one that divides the other"
-
-
-def first_with(engine: EngineName, flag: str) -> str:
-    """The first version read that has a flag."""
-    return ever(engine)[flag].since

@@ -51,12 +51,11 @@ def target_text(found: Solution) -> Text:
     if reach.pools > 1:
         ranks = f"each of {reach.pools} data-parallel ranks serves {reach.concurrency} of them"
         takes = f"{ranks}, which take {amount(reach, reach.needed)} of its pool"
-    return Text(
-        f"{asked}; {takes}, pages and draft reserve included.\n"
-        f"As asked, {'each' if reach.pools > 1 else 'the'} pool has {amount(reach, reach.available)}: it fits with "
-        f"probability {share(reach.probability)}.",
-        style="bold",
-    )
+    has = f"As asked, {'each' if reach.pools > 1 else 'the'} pool has {amount(reach, reach.available)}"
+    fits = f"it fits with probability {share(reach.probability)}"
+    if reach.requests < reach.concurrency:
+        fits = f"it does not fit, for at most {count(reach.requests)} requests run at once"
+    return Text(f"{asked}; {takes}, pages and draft reserve included.\n{has}: {fits}.", style="bold")
 
 
 def amount(reach: Reach, number: int) -> str:

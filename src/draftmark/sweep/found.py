@@ -1,5 +1,7 @@
 """What answers at a URL: a server's account of itself, or why it is none that can be measured."""
 
+from typing import Final
+
 import httpx
 import msgspec
 
@@ -9,6 +11,9 @@ from draftmark.observation import ServerState
 from draftmark.sweep.bounded import ASK_SECONDS
 from draftmark.sweep.events import said_by
 from draftmark.units import Tokens
+
+LATER: Final = frozenset({408, 425, 429})
+"""Refusals that say nothing of what was asked: it took too long, came too early, or too often."""
 
 
 def server_state(http: httpx.Client, base: str) -> ServerState:
@@ -55,8 +60,8 @@ def refused(status: int, said: str | None, *, place: str, location: str | None =
         return BadInput(
             f"the server answers {status} and points to {where}", place=place, remedy="give that address with --url"
         )
-    if status == 429:
-        return BadInput(f"the server answers {words}: it limits requests", place=place, remedy="wait, or ask its owner")
+    if status in LATER:
+        return EngineFailed(f"the server answers {words}: not now", place=place, remedy="wait, or lower the load")
     if status >= 500:
         return EngineFailed(f"the server answers {words}", place=place, remedy="is it still loading? see its log")
     return BadInput(f"the server answers {words}", place=place, remedy="see its log")

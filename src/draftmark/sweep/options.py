@@ -11,6 +11,7 @@ from draftmark.sample import Mode, Point
 from draftmark.sweep.corpus import Content
 from draftmark.sweep.dialect import Dialect
 from draftmark.sweep.fit import Refusal
+from draftmark.sweep.found import LATER
 from draftmark.sweep.overhead import Overhead
 from draftmark.units import Seconds, Tokens
 
@@ -106,7 +107,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refused(self) -> bool:
         """It ended because the server would not take a request as it was asked (4xx, but for those that say: later)."""
-        return self.stopped is not None and re.match(r"4(?!08|25|29)\d\d: ", self.stopped) is not None
+        status = re.match(r"(4\d\d): ", self.stopped or "")
+        return status is not None and int(status[1]) not in LATER
 
     @property
     def valid(self) -> tuple[Point, ...]:

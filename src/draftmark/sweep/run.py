@@ -9,6 +9,7 @@ from draftmark.errors import BadInput
 from draftmark.sample import Point
 from draftmark.sweep.bounded import bounded_client
 from draftmark.sweep.client import Client, tls_context
+from draftmark.sweep.files import allow_open, require_open
 from draftmark.sweep.given import check_depths, check_options
 from draftmark.sweep.options import Event, Options, Sweep
 from draftmark.sweep.overhead import measure_overhead
@@ -48,6 +49,9 @@ def sweep(
     """
     check_depths(depths)
     check_options(options)
+    require_open(max(options.concurrency))
+    if options.rates:
+        allow_open(options.requests)
     target, base = server_target(url, options)
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
 

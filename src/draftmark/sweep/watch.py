@@ -1,6 +1,7 @@
 """Is the server still there? Death is noticed within seconds, a hang by a deadline worked out beforehand."""
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,10 @@ CONNECT: Final = 1.5
 """Seconds that a connection may take to be accepted; the kernel accepts even for a busy process."""
 MISSES: Final = 2
 """Looks in a row without an answer that count as death (a refused connection counts at once)."""
+
+
+_OURS: Final = {errno.EMFILE, errno.ENFILE}
+"""Errors of a look that say nothing of the server: this process, or its machine, may open no more files."""
 
 
 class Patience:
@@ -66,7 +71,9 @@ class Watch:
                 _, writer = await asyncio.open_connection(self._target.host, self._target.port)
         except ConnectionRefusedError:
             return "dead: the server no longer accepts connections"
-        except (OSError, TimeoutError):
+        except OSError as problem:
+            if problem.errno in _OURS:
+                return None
             self._misses += 1
             return "dead: the server's host does not answer" if self._misses >= MISSES else None
         self._misses = 0

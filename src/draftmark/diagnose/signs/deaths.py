@@ -31,9 +31,11 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ),
     (
         "segfault",
-        ("Segfault", "Segmentation fault", "core dumped", "Fatal Python error"),
+        ("Segfault", "Segmentation fault", "core dumped", "Fatal Python error", "Aborted", "Bus error"),
         (
-            r"!!!!!!! Segfault encountered|(?P<fault>Segmentation fault|Bus error|Aborted)(?:\s+\(core dumped\)|$)"
+            r"!!!!!!! Segfault encountered"
+            r"|^(?:\S+: line \d+:\s*\d+ )?(?P<fault>Segmentation fault|Bus error|Aborted)"
+            r"(?:\s{2,}|\s+\(core dumped\)|$)"
             r"|Fatal Python error: (?P<fatal>Segmentation fault|Bus error|Aborted)"
         ),
     ),

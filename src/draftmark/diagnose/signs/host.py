@@ -1,10 +1,15 @@
 """Signs that the host's memory ran out, which is not the GPU's."""
 
+import re
 from typing import Final
 
 from draftmark.diagnose.signs.pattern import N, Pattern
 
-_COMPILERS: Final = r"cicc|ptxas|nvcc|cudafe\+\+|cc1plus|cc1|clang(?:\+\+)?|g\+\+|c\+\+|ninja"
+COMPILERS: Final = (
+    "cicc", "ptxas", "nvcc", "cudafe++", "cc1plus", "cc1", "clang++", "clang", "g++", "c++", "ninja",
+)  # fmt: skip
+"""Programs that compile kernels, by the names under which they are killed."""
+_COMPILER: Final = "|".join(map(re.escape, COMPILERS))
 
 PATTERNS: Final[tuple[Pattern, ...]] = (
     (
@@ -25,8 +30,8 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         "compiler killed",
         ("Killed", "due to signal 9"),
         (
-            rf"'(?P<program>{_COMPILERS})' died due to signal 9|Killed signal terminated program (?P<terminated>\S+)"
-            rf"|\b\d+ Killed\s.*?(?:^|[\s/\"])(?P<named>{_COMPILERS})\b"
+            rf"'(?P<program>{_COMPILER})' died due to signal 9|Killed signal terminated program (?P<terminated>\S+)"
+            rf"|\b\d+ Killed\s.*?(?:^|[\s/\"])(?P<named>{_COMPILER})\b"
         ),
     ),
     (

@@ -73,10 +73,10 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             r"(?P<left>\d+) bytes available in AlignedAllocator"
         ),
     ),
-    (
+    (  # up to 0.10 at DEBUG only, and there an idle server says it too
         "waits for a worker",
-        ("block found",),
-        r"No available (?:shared memory broadcast )?block found ?in (?P<seconds>\d+) second",
+        ("broadcast block found",),
+        r"^(?!.*\bDEBUG ).*No available shared memory broadcast block found in (?P<seconds>\d+) second",
     ),
     (
         "health check failed",

@@ -12,12 +12,6 @@ from draftmark.planner.layout import Stage, attention_ranks
 from draftmark.planner.sglang.rules import Rules
 from draftmark.planner.speculation import drafts
 
-SPLIT_WINDOWS: Final = (
-    "Llama4ForConditionalGeneration", "GptOssForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM",
-    "Step3p7FlashForCausalLM", "Step3p7ForConditionalGeneration", "Gemma4ForCausalLM",
-    "Gemma4ForConditionalGeneration",
-)  # fmt: skip
-"""Architectures whose windowed layers have a pool of their own; the others' windows are cached in full."""
 WINDOW_RATIO: Final = 0.8
 """Tokens of the windowed layers' pool to one of the full layers', by default."""
 STATE_RATIO: Final = 0.9
@@ -60,7 +54,7 @@ def cells(model: Model, configuration: Configuration, stage: Stage, rules: Rules
     layers = stage.layers(model)
     if any(isinstance(layer.mixer, Mla) for layer in layers):
         found = _latent(layers, configuration, rules, model)
-    elif model.architecture in SPLIT_WINDOWS and any(_windowed(layer) for layer in layers):
+    elif rules.splits_windows(model.architecture) and any(_windowed(layer) for layer in layers):
         found = _split(layers, configuration)
     else:
         counted = sum(heads_cell(layer, configuration) for layer in layers)

@@ -13,7 +13,7 @@ from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
 from draftmark.planner.sglang.attention import backend, latent, own_pages, page
-from draftmark.planner.sglang.cells import SPLIT_WINDOWS, STATE_RATIO, WINDOW_RATIO
+from draftmark.planner.sglang.cells import STATE_RATIO, WINDOW_RATIO
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
 
@@ -126,7 +126,7 @@ def unsaid(model: Model, configuration: Configuration, device: Device, rules: Ru
             field="prefill graphs", value=captured, why="the engine's choice for this model, layout and version"
         )
     mixers = [layer.mixer for layer in model.layers]
-    if model.architecture in SPLIT_WINDOWS and number_flag(configuration, "--swa-full-tokens-ratio") is None:
+    if rules.splits_windows(model.architecture) and number_flag(configuration, "--swa-full-tokens-ratio") is None:
         why = "tokens of the windowed layers' pool to one of the full layers', the engine's default"
         yield Reason(field="swa-full-tokens-ratio", value=str(WINDOW_RATIO), why=why)
     if any(isinstance(mixer, Recurrent) for mixer in mixers):

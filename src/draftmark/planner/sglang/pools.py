@@ -74,11 +74,11 @@ def state_pool(budget: float, states: States, configuration: Configuration, rule
     draft = configuration.speculative
     extra = (draft.draft_tokens or 0) if draft is not None else 0
     running = configuration.max_running or 0
-    if configuration.parallel.data_attention:
-        running //= configuration.parallel.data
+    groups = configuration.parallel.data if configuration.parallel.data_attention else 1
+    running //= groups
     per_request = requests_ratio(states, configuration)
     if states.asked is not None:
-        slots = states.asked
+        slots = states.asked // groups  # As the limit of requests (0.5.15.post1, model_runner_kv_cache_mixin.py).
     elif has_flag(configuration, "--disable-radix-cache") and configuration.max_running is not None:
         slots = running
     else:

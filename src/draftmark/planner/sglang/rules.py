@@ -13,6 +13,19 @@ NEWEST: Final = "0.5.23"
 _OLDEST: Final = (0, 4, 6)
 
 
+SPLIT_WINDOWS: Final[dict[str, Version]] = {
+    "Llama4ForConditionalGeneration": (0, 4, 6),
+    "MiMoV2FlashForCausalLM": (0, 5, 7),
+    "GptOssForCausalLM": (0, 5, 8),
+    "Step3p5ForCausalLM": (0, 5, 9),
+    "Gemma4ForCausalLM": (0, 5, 11),
+    "Gemma4ForConditionalGeneration": (0, 5, 11),
+    "Step3p7ForConditionalGeneration": (0, 5, 13),
+}
+"""Architectures whose windowed layers have a pool of their own, since when; the others' windows are cached in full.
+
+configs/model_config.py: is_hybrid_model, later is_hybrid_swa_model.
+"""
 DRIFT: Final = 0.32 * GIB
 """By how much the pool moved from one version to the next: root mean square of 168 steps of 8 models on 4 GPUs."""
 
@@ -30,6 +43,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def drift(self) -> float:
         """Deviation of the budget, in bytes, that comes from a version which was not read."""
         return DRIFT * math.sqrt(ahead(self.version, parse_version(NEWEST)))
+
+    def splits_windows(self, architecture: str) -> bool:
+        """Whether the windowed layers of an architecture have a pool of their own."""
+        since = SPLIT_WINDOWS.get(architecture)
+        return since is not None and self.since(*since)
 
     @property
     def formula_fraction(self) -> bool:

@@ -4,7 +4,8 @@ from draftmark.configuration import Configuration
 from draftmark.finding import Change
 from draftmark.model import Gqa, Model, Recurrent
 from draftmark.planner.flags import has_flag, number_flag
-from draftmark.planner.sglang.cells import SPLIT_WINDOWS, WINDOW_RATIO
+from draftmark.planner.sglang.cells import WINDOW_RATIO
+from draftmark.planner.sglang.rules import rules_for
 from draftmark.planner.step import Step
 from draftmark.planner.target import Target, in_one_pool
 
@@ -22,7 +23,7 @@ def windows(model: Model, configuration: Configuration, target: Target) -> list[
     """
     widths = [layer.mixer.window for layer in model.layers if isinstance(layer.mixer, Gqa) and layer.mixer.window]
     full = any(isinstance(layer.mixer, Gqa) and layer.mixer.window is None for layer in model.layers)
-    split = model.architecture in SPLIT_WINDOWS and configuration.engine == "sglang"
+    split = configuration.engine == "sglang" and rules_for(configuration.version).splits_windows(model.architecture)
     if not split or not widths or not full:
         return []
     requests = in_one_pool(target, configuration.parallel.data)
@@ -45,19 +46,22 @@ def windows(model: Model, configuration: Configuration, target: Target) -> list[
 def states(model: Model, configuration: Configuration, target: Target) -> list[Step]:
     """As many recurrent states as the target's requests take; by default they get 0.9 / 1.9 of the budget.
 
-    A running request takes three of them beside the prefix cache, up to five where it keeps extra buffers.
+    SGLang divides them among the groups of DP attention. A running request takes three of them beside the prefix
+    cache, up to five where it keeps extra buffers.
     """
     recurrent = any(isinstance(layer.mixer, Recurrent) for layer in model.layers)
     if not recurrent or configuration.engine != "sglang" or has_flag(configuration, _STATES_FLAG):
         return []
     each = 1 if has_flag(configuration, "--disable-radix-cache") else 5
-    slots = each * max(8, in_one_pool(target, configuration.parallel.data))
+    parallel = configuration.parallel
+    requests = max(8, in_one_pool(target, parallel.data)) * (parallel.data if parallel.data_attention else 1)
+    slots = each * requests
     return [
         Step(
             name="states",
             changes=(Change(flag=_STATES_FLAG, direction="set", value=str(slots)),),
             set=(("flags", (_STATES_FLAG, str(slots))),),
-            cost=f"recurrent states for {slots // each} requests at once, and fewer cached prefixes",
+            cost=f"recurrent states for {requests} requests at once, and fewer cached prefixes",
             weight=0.7,
         )
     ]

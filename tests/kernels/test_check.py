@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from draftmark.kernels import check
 from draftmark.kernels.check import fault
 from draftmark.kernels.mla_verify.compiled import Usage
 from draftmark.kernels.mla_verify.tiles import BF16, FP8, SHARED_LIMIT
@@ -36,6 +37,20 @@ def test_all_tiles_and_the_hopper_kernel_are_among_them(rows: list[dict[str, Any
     [hopper] = [row for row in rows if row["kernel"] == "hopper"]
     assert hopper["wgmma"] is True
     assert hopper["stack"] == 0
+
+
+@pytest.mark.parametrize("reason", [ImportError("No module named 'cuda'"), RuntimeError("no libnvrtc.so.13\nno more")])
+def test_without_nvrtc_the_rest_is_checked_and_one_row_says_what_is_missing(
+    reason: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise reason
+
+    monkeypatch.setattr("draftmark.kernels.mla_verify.hopper.compile_cubin", fail)
+    said = check.hopper_row()["fault"]
+    assert said.startswith(f"not compiled: {str(reason).splitlines()[0]} (")
+    assert "pip install cuda-bindings nvidia-cuda-nvrtc" in said
+    assert "\n" not in said
 
 
 def test_faults_are_seen() -> None:

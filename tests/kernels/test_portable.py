@@ -36,6 +36,9 @@ SHAPES = (
     Shape(lengths=(300,), nodes=(65,), heads=1, **SMALL),
     Shape(lengths=(90,), nodes=(9,), heads=2, logit_cap=5.0, **SMALL),
     Shape(lengths=(90,), nodes=(2,), heads=128, **SMALL),
+    Shape(lengths=(0, 37, 5), nodes=(4, 0, 9), heads=3, mask="full", page_size=4, logit_cap=3.0, wide=False, **SMALL),
+    Shape(lengths=(64, 1), nodes=(1, 6), heads=2, page_size=64, cache_dtype=torch.float8_e4m3fn, **SMALL),
+    Shape(lengths=(0, 0), nodes=(3, 1), heads=2, mask="causal", logit_cap=0.5, **SMALL),
     Shape(
         lengths=(90, 1), nodes=(9, 9), heads=2, cache_dtype=torch.float8_e4m3fn, key_scale=0.5, value_scale=0.7, **SMALL
     ),
@@ -74,6 +77,23 @@ def test_any_batch(requests: list[tuple[int, int]], heads: int, mask: str, seed:
     problem = random_problem(Shape(lengths=lengths, nodes=nodes, heads=heads, mask=mask, **SMALL), seed)
     found = run_poisoned(problem)
     assert relative_error(found, specification(problem)[: found.shape[0]]) < TOLERANCE
+
+
+def test_a_row_that_sees_nothing_is_zero() -> None:
+    shape = Shape(lengths=(0, 40), nodes=(3, 3), heads=2, mask="full", **SMALL)
+    problem = random_problem(shape, seed=3)
+    assert problem.full_mask is not None
+    blind = dataclasses.replace(problem, full_mask=torch.zeros_like(problem.full_mask))
+    found = run_poisoned(blind)
+    assert bool((found[:3] == 0).all()), "no committed token, and no node of its own"
+    assert relative_error(found, specification(blind)[:6]) < TOLERANCE
+
+
+def test_requests_without_nodes_are_not_read_and_nothing_is_written_for_them() -> None:
+    shape = Shape(lengths=(0, 0), nodes=(2, 1), heads=2, mask="causal", **SMALL)
+    idle = dataclasses.replace(random_problem(shape, seed=3), query_indptr=torch.tensor([0, 0, 0]))
+    out = torch.full((*idle.query.shape[:2], idle.latent), 7.0, dtype=torch.float16)
+    assert bool((mla_verify(idle, out=out) == 7.0).all())
 
 
 def test_identical_from_run_to_run() -> None:

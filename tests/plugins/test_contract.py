@@ -41,6 +41,16 @@ def test_another_version_is_refused_by_name() -> None:
             "['window'] more or less",
         ),
         ("                self.forward_metadata.max_extend_len,\n", "                length,\n", "passes length"),
+        (
+            "            k_descale,\n            v_descale,\n            layer",
+            "            v_descale,\n            k_descale,\n            layer",
+            "the extend call passes 16 arguments in another order",
+        ),
+        (
+            "            page_size=self.page_size,\n        )\n        return o",
+            "        )\n        return o",
+            "0 calls with page_size",
+        ),
         ("forward_mode.is_target_verify()", "forward_mode.is_verify()", "does not use is_target_verify"),
     ],
 )

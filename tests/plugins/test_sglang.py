@@ -91,6 +91,64 @@ def test_the_variable(
     assert [(record.levelno, said in record.getMessage()) for record in caplog.records] == [(level, True)]
 
 
+@pytest.mark.parametrize("mode", ["", "On", "SHADOW", "garbage", "1"])
+def test_any_value_of_the_variable_is_survived(
+    registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    monkeypatch.setenv(sglang.VARIABLE, mode)
+    sglang.register()
+    hooked = mode.lower() in ("on", "shadow")
+    assert (len(registry.hooks), len(caplog.records)) == ((1, 0) if hooked else (0, 1))
+
+
+def test_another_registry_is_left_alone_in_one_line(
+    registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    del registry
+    monkeypatch.delattr(sys.modules["sglang.srt.plugins.hook_registry"], "HookType")
+    sglang.register()
+    [record] = caplog.records
+    assert "SGLang is left as it is: cannot import name 'HookType'" in record.getMessage()
+
+
+@pytest.mark.parametrize("reason", [UnicodeDecodeError("utf-8", b"", 0, 1, "odd"), SyntaxError("odd"), OSError("odd")])
+def test_a_source_that_cannot_be_read_is_left_alone_in_one_line(
+    registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reason: Exception
+) -> None:
+    def fail() -> str:
+        raise reason
+
+    monkeypatch.setattr(sglang, "installed_source", fail)
+    sglang.register()
+    assert not registry.hooks
+    [record] = caplog.records
+    assert "odd" in record.getMessage()
+
+
+def test_a_backend_that_cannot_be_filled_is_built_all_the_same(
+    registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sglang.register()
+    monkeypatch.setitem(sys.modules, "draftmark.plugins.verify", None)
+    backend = Backend()
+    registry.hooks[0][1](None, backend)
+    assert backend.use_verify_shared_kv is False
+    assert backend.extend_attention_fwd == backend.engine
+    [record] = caplog.records
+    assert "SGLang is left as it is: import of draftmark.plugins.verify halted" in record.getMessage()
+
+
+def test_on_amd_the_engines_own_slot_stays(
+    registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torch.version.hip", "7.0")
+    sglang.register()
+    backend = Backend()
+    registry.hooks[0][1](None, backend)
+    assert backend.verify_shared_kv_fwd is None
+    assert "this PyTorch is for AMD's" in caplog.text
+
+
 def test_an_unchecked_version_is_left_alone_in_one_line(
     registry: type[Registry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,13 +104,22 @@ def test_an_extend_called_in_another_way_is_the_engines() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [
-        ({}, {"sinks": torch.zeros(2)}, "sinks="),
+        ({}, {"sinks": torch.zeros(2)}, "sinks is a tensor"),
+        ({}, {"sliding_window_size": torch.zeros(2)}, "sliding_window_size is a tensor"),
         ({}, {"sliding_window_size": 128}, "sliding_window_size=128"),
         ({}, {"something_new": 3}, "something_new=3"),
         ({"causal": False}, {}, "not causal"),
         ({"v_buffer": torch.zeros(1, 1, 512)}, {}, "do not lie in the latent cache"),
         ({"k": torch.zeros(10, 4, 576)}, {}, "4 key heads"),
         ({"max_len": 70}, {}, "max_nodes is 70; it must be 1 to 65"),
+        ({"q": torch.zeros(10, 2, 192)}, {}, "width 192 with values of 512, not 576 with 512"),
+        ({"o": torch.zeros(10, 2, 512)}, {}, "out is torch.float32; it must be torch.float16"),
+        ({"o": torch.zeros(10, 2, 1024)[..., ::2]}, {}, "an output that is not contiguous"),
+        ({"custom_mask": PROBLEM.full_mask, "mask_indptr": None}, {}, "mask_indptr is None"),
+        ({"k_scale": None}, {}, "TypeError"),
+        ({"q": None}, {}, "AttributeError"),
+        ({"kv_indptr": PROBLEM.cache_indptr[:-1]}, {}, "cache_indptr is"),
+        ({"k_buffer": PROBLEM.cache[:, None].double()}, {}, "do not lie in the latent cache"),
         ({"kv_indices": torch.zeros(40)}, {}, "cache_indices is torch.float32; it must be"),
     ],
 )
@@ -123,6 +132,40 @@ def test_what_does_not_fit_is_left_to_the_engine_and_said_once(
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1
     assert said in messages[0]
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyError("odd"), AssertionError(), torch.OutOfMemoryError("tried 2 GiB"), OSError()]
+)
+def test_no_failure_of_the_kernel_reaches_the_server(
+    failure: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("draftmark.plugins.verify.mla_verify", fail)
+    engine = Engine()
+    ours = verifier(engine)
+    assert ours.verify(*call(), **OPTIONS, max_bs=7) is False
+    ours.extend(*call(), **OPTIONS, page_size=1)
+    assert len(engine.calls) == 1
+    [record] = caplog.records
+    assert type(failure).__name__ in record.getMessage()
+
+
+def test_one_reason_with_other_sizes_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = iter(range(3))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(f"CUDA out of memory. Tried to allocate {next(sizes)} MiB")
+
+    monkeypatch.setattr("draftmark.plugins.verify.mla_verify", fail)
+    ours = verifier(Engine())
+    for _ in range(3):
+        assert ours.verify(*call(), **OPTIONS, max_bs=7) is False
+    assert [record.getMessage()[-6:] for record in caplog.records] == [" 0 MiB"]
 
 
 @pytest.mark.parametrize(("spoil", "over"), [(0.0, 0), (0.1, 16)])

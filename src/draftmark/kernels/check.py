@@ -64,11 +64,13 @@ def merge_row(architecture: int) -> Row:
 
 
 def hopper_row() -> Row:
-    """The CUDA kernel for sm_90a, compiled by NVRTC; a fault where NVRTC is missing."""
+    """The CUDA kernel for sm_90a, compiled by NVRTC; a fault where NVRTC is missing or refuses the source."""
     try:
         cubin, _ = hopper.compile_cubin()
-    except ImportError as reason:
-        missing = {"fault": f"not compiled: {reason} (pip install cuda-bindings nvidia-cuda-nvrtc)"}
+    except (ImportError, RuntimeError) as reason:
+        # cuda-bindings says with a RuntimeError that it finds no NVRTC library: PyTorch's CPU wheels bring none.
+        cause = str(reason).partition("\n")[0]
+        missing = {"fault": f"not compiled: {cause} (NVRTC is in pip install cuda-bindings nvidia-cuda-nvrtc)"}
         return {"kernel": "hopper", "architecture": 90, "cache": "bf16", "tile": "64x64", "reason": "", **missing}
     used = compiled.read_usage(cubin, "attend", hopper.SHARED)
     return row("hopper", 90, "bf16", "64x64, 12 warps, 2 stages", used, "wgmma written out, see hopper_attend.cu")

@@ -41,7 +41,7 @@ ARGUMENTS: Final = (
     "v_descale",
     "layer.scaling",
 )
-"""Positional arguments of the verify call, as written at the call site."""
+"""Positional arguments of the verify call and of the extend call behind it, as written there."""
 KEYWORDS: Final = {
     "logit_cap",
     "sliding_window_size",
@@ -74,7 +74,7 @@ def check(version: str, source: str) -> Slot:
         raise Broken(f"{MODULE} has no class {BACKEND}")
     methods = {node.name: node for node in backend.body if isinstance(node, ast.FunctionDef)}
     check_init(methods.get("__init__"), slot)
-    check_call(methods.get("forward_extend"), slot)
+    check_calls(methods.get("forward_extend"), slot)
     return slot
 
 
@@ -94,23 +94,37 @@ def check_init(init: ast.FunctionDef | None, slot: Slot) -> None:
             raise Broken(f"{BACKEND}.__init__ does not set {name}")
 
 
-def check_call(forward: ast.FunctionDef | None, slot: Slot) -> None:
-    """Whether `forward_extend` reads the switch, and calls the slot for target-verify with the known arguments."""
+def check_calls(forward: ast.FunctionDef | None, slot: Slot) -> None:
+    """Whether `forward_extend` reads the switch, and calls the slot for target-verify and the extend function behind
+    it with the known arguments."""
     if forward is None:
         raise Broken(f"{BACKEND} has no forward_extend")
     read = {node.attr for node in ast.walk(forward) if isinstance(node, ast.Attribute)}
     for name in (slot.switch, slot.function, "is_target_verify"):
         if name not in read:
             raise Broken(f"{BACKEND}.forward_extend does not use {name}")
-    calls = [node for node in ast.walk(forward) if isinstance(node, ast.Call) and "max_bs" in keywords(node)]
+    verify = check_call(forward, "verify", "max_bs")
+    if keywords(verify) != KEYWORDS:
+        raise Broken(f"the verify call has keywords {sorted(keywords(verify) ^ KEYWORDS)} more or less")
+    check_call(forward, "extend", "page_size")
+
+
+def check_call(forward: ast.FunctionDef, kind: str, mark: str) -> ast.Call:
+    """The one call that has the keyword `mark`, once its positional arguments were found to be the known ones."""
+    calls = [node for node in ast.walk(forward) if isinstance(node, ast.Call) and mark in keywords(node)]
     if len(calls) != 1:
-        raise Broken(f"{BACKEND}.forward_extend has {len(calls)} calls with max_bs, not one")
-    given = tuple(ast.unparse(argument) for argument in calls[0].args)
+        raise Broken(f"{BACKEND}.forward_extend has {len(calls)} calls with {mark}, not one")
+    given = tuple(written(argument) for argument in calls[0].args)
+    given = given[1:] if given[:1] == ("layer",) else given  # 0.5.23 has a function in between that drops it
     if given != ARGUMENTS:
-        odd = next((name for name in given if name not in ARGUMENTS), f"{len(given)} arguments")
-        raise Broken(f"the verify call passes {odd}, which is unknown")
-    if keywords(calls[0]) != KEYWORDS:
-        raise Broken(f"the verify call has keywords {sorted(keywords(calls[0]) ^ KEYWORDS)} more or less")
+        odd = next((name for name in given if name not in ARGUMENTS), f"{len(given)} arguments in another order")
+        raise Broken(f"the {kind} call passes {odd}, which is unknown")
+    return calls[0]
+
+
+def written(argument: ast.expr) -> str:
+    """An argument's source; where 0.5.23 leaves out a copy for diffusion models, the source of the usual case."""
+    return ast.unparse(argument.body if isinstance(argument, ast.IfExp) else argument)
 
 
 def keywords(call: ast.Call) -> set[str]:

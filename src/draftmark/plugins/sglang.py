@@ -35,12 +35,17 @@ def register() -> None:
         return
     try:
         slot = contract.check(importlib.metadata.version("sglang"), installed_source())
-    except (contract.Broken, OSError, SyntaxError, importlib.metadata.PackageNotFoundError) as reason:
-        logger.warning("SGLang is left as it is: %s", reason)
-        return
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(TARGET, after_init(slot, shadow=mode == "shadow"), HookType.AFTER)
+        HookRegistry.register(TARGET, after_init(slot, shadow=mode == "shadow"), HookType.AFTER)
+    except Exception as reason:  # noqa: BLE001 - a server starts, whatever is wrong with its packages or with us
+        leave(reason)
+
+
+def leave(reason: object) -> None:
+    """Say in one line why nothing is hooked."""
+    said = str(reason).partition("\n")[0] or type(reason).__name__
+    logger.warning("SGLang is left as it is: %s", said)
 
 
 def installed_source() -> str:
@@ -56,24 +61,36 @@ def installed_source() -> str:
 
 
 def after_init(slot: contract.Slot, *, shadow: bool) -> Callable[..., None]:
-    """The hook that runs when a backend was constructed."""
+    """The hook that runs when a backend was constructed. It never raises."""
 
     def fill(result: None, backend: Any, *_: object, **__: object) -> None:
         del result
-        if not backend.use_mla or backend.skip_prefill:
-            return
-        import torch
-        from torch.compiler import disable
-
-        from draftmark.kernels.mla_verify.hopper import obstacle
-        from draftmark.plugins.verify import Verifier
-
-        verifier = Verifier(engine=backend.extend_attention_fwd, shadow=shadow, logger=logger)
-        setattr(backend, slot.switch, True)
-        setattr(backend, slot.function, disable(verifier.verify))  # type: ignore[no-untyped-call]
-        backend.extend_attention_fwd = disable(verifier.extend)  # type: ignore[no-untyped-call]
-        logger.info("verify kernel in place%s", ", in shadow mode" if shadow else "")
-        if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0) and (why := obstacle()):
-            logger.warning("the portable kernel runs in place of the Hopper one: %s", why)
+        try:
+            put_in_place(backend, slot, shadow=shadow)
+        except Exception as reason:  # noqa: BLE001 - this runs inside the engine's constructor
+            leave(reason)
 
     return fill
+
+
+def put_in_place(backend: Any, slot: contract.Slot, *, shadow: bool) -> None:
+    """Fill a latent backend's verify slot and wrap its extend function; on AMD's GPUs the engine has its own slot."""
+    if not backend.use_mla or backend.skip_prefill:
+        return
+    import torch
+    from torch.compiler import disable
+
+    from draftmark.kernels.mla_verify.hopper import obstacle
+    from draftmark.plugins.verify import Verifier
+
+    if torch.version.hip is not None:
+        leave("its kernels are for NVIDIA's GPUs, and this PyTorch is for AMD's")
+        return
+    verifier = Verifier(engine=backend.extend_attention_fwd, shadow=shadow, logger=logger)
+    verify, extend = disable(verifier.verify), disable(verifier.extend)  # type: ignore[no-untyped-call]
+    setattr(backend, slot.switch, True)
+    setattr(backend, slot.function, verify)
+    backend.extend_attention_fwd = extend
+    logger.info("verify kernel in place%s", ", in shadow mode" if shadow else "")
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0) and (why := obstacle()):
+        logger.warning("the portable kernel runs in place of the Hopper one: %s", why)

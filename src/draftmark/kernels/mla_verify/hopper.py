@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from draftmark.kernels.mla_verify import schedule
-from draftmark.kernels.mla_verify.problem import Problem, need
+from draftmark.kernels.mla_verify.problem import Problem
 
 FILES: Final = ("hopper_line.cu", "hopper_attend.cu", "hopper_merge.cu")
 ROWS: Final = 64
@@ -161,11 +161,8 @@ def machine_code() -> bytes:
 def launch(problem: Problem, out: torch.Tensor, reserve: Reserve) -> None:
     """Two launches on the current device and stream: all parts, then their sum, which starts while the first ends.
 
-    Raises:
-        ValueError: the problem is none that this kernel serves.
+    The problem is one that this kernel does not refuse.
     """
-    reason = refusal(problem)
-    need(reason is None, "kernel", "hopper", f"another one: {reason}")
     device = out.device
     blocks = schedule.row_blocks(problem.max_nodes, problem.heads, ROWS)
     count = torch.cuda.get_device_properties(device).multi_processor_count

@@ -3,24 +3,31 @@
 import contextlib
 import os
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import torch
 import triton
 
 from draftmark.kernels.mla_verify import hopper, portable, schedule, tiles
-from draftmark.kernels.mla_verify.problem import Problem, need
+from draftmark.kernels.mla_verify.problem import Problem, check_ranges, need
 
 Choice = Literal["hopper", "portable"]
 
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+LEAST_WIDTH: Final = 16
+"""Elements that a matrix product of Triton sums over, at least."""
+MOST_WIDTHS: Final = (512, 64)
+"""Latent and rotary elements: the tiles fill registers and shared memory with these."""
 MIN_TILES: Final = 2
 """Fewest tiles that a team takes, so that a short context is not cut into more parts than it is worth."""
 
 
 @dataclass(kw_only=True)
 class Workspace:
-    """Room for partial results, kept between calls; for one stream at a time. It grows outside graph capture only."""
+    """Room for partial results, kept between calls; for one stream at a time. It grows outside graph capture only.
+
+    Another device gets room of its own, in place of what was there.
+    """
 
     partial: torch.Tensor | None = None
     lse: torch.Tensor | None = None
@@ -33,13 +40,20 @@ class Workspace:
         Raises:
             ValueError: more room is needed while a graph is being captured.
         """
-        if self.partial is None or self.lse is None or self.partial.numel() < numbers or self.lse.numel() < rows:
+        partial, lse = self.partial, self.lse
+        if (
+            partial is None
+            or lse is None
+            or partial.device != device
+            or partial.numel() < numbers
+            or lse.numel() < rows
+        ):
             capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
             need(not capturing, "workspace", "too small during capture", f"reserved for {numbers} numbers before")
             self.outgrown += [tensor for tensor in (self.partial, self.lse) if tensor is not None]
-            self.partial = torch.empty(numbers, dtype=torch.float32, device=device)
-            self.lse = torch.empty(rows, dtype=torch.float32, device=device)
-        return self.partial, self.lse
+            partial = self.partial = torch.empty(numbers, dtype=torch.float32, device=device)
+            lse = self.lse = torch.empty(rows, dtype=torch.float32, device=device)
+        return partial, lse
 
 
 def mla_verify(
@@ -53,19 +67,27 @@ def mla_verify(
     """Attention of all draft nodes, [nodes, heads, latent] in the query's type; a row that sees nothing is 0.
 
     Nothing is read back by the host, so it may be captured in a CUDA graph; lengths may change between replays.
-    `kernel` and `tile` override what is chosen for the device.
+    `kernel` and `tile` override what is chosen for the device. Offsets and indices are checked on the CPU only:
+    on a GPU `check_ranges` does it where they may be wrong.
 
     Raises:
         ValueError: an argument is not what it must be, or the kernel asked for cannot serve the problem.
     """
+    need(kernel is None or kernel in get_args(Choice), "kernel", kernel, f"one of {', '.join(get_args(Choice))}")
     device = problem.query.device
-    need(device.type == "cuda" or INTERPRETED, "query", f"on {device}", "on a CUDA device")
+    known = device.type == "cuda" or (INTERPRETED and device.type == "cpu")
+    need(known, "query", f"on {device}", "on a CUDA device")
     wanted = (*problem.query.shape[:2], problem.latent)
     if out is None:
         out = torch.empty(wanted, dtype=problem.query.dtype, device=device)
     need(tuple(out.shape) == wanted and out.is_contiguous(), "out", tuple(out.shape), f"contiguous {wanted}")
     need(out.dtype == problem.query.dtype, "out", out.dtype, str(problem.query.dtype))
     need(out.device == device, "out", f"on {out.device}", f"on {device}")
+    if kernel == "hopper":
+        reason = hopper_refusal(problem)
+        need(reason is None, "kernel", "hopper", f"another one: {reason}")
+    if device.type == "cpu":
+        check_ranges(problem)
     workspace = workspace or Workspace()
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         if (kernel or choose(problem)) == "hopper":
@@ -84,8 +106,17 @@ def portable_tile(problem: Problem) -> tiles.Tile:
 
 def choose(problem: Problem) -> Choice:
     """The Hopper kernel where it fits, the portable one elsewhere."""
-    fits = not INTERPRETED and architecture_of(problem.query.device) == 90 and hopper.refusal(problem) is None
-    return "hopper" if fits and hopper.obstacle() is None else "portable"
+    return "hopper" if hopper_refusal(problem) is None and hopper.obstacle() is None else "portable"
+
+
+def hopper_refusal(problem: Problem) -> str | None:
+    """Why the Hopper kernel cannot serve the problem on its device; None where it can."""
+    if (reason := hopper.refusal(problem)) is not None:
+        return reason
+    if INTERPRETED:
+        return "Triton interprets here"
+    architecture = architecture_of(problem.query.device)
+    return None if architecture == 90 else f"it runs on sm_90 only, not on sm_{architecture}"
 
 
 def architecture_of(device: torch.device) -> int:
@@ -104,7 +135,15 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def launch_portable(problem: Problem, out: torch.Tensor, workspace: Workspace, tile: tiles.Tile) -> None:
-    """Three launches: the drafts' own parts, the committed tokens' parts, and their sum."""
+    """Three launches: the drafts' own parts, the committed tokens' parts, and their sum.
+
+    Raises:
+        ValueError: the latent or the rotary part is not of a width that the tiles were chosen for.
+    """
+    least, latent_most, rope_most = LEAST_WIDTH, *MOST_WIDTHS
+    rope = problem.width - problem.latent
+    need(least <= problem.latent <= latent_most, "latent", problem.latent, f"{least} to {latent_most}")
+    need(least <= rope <= rope_most, "query", f"of {rope} rotary elements", f"of {least} to {rope_most}")
     heads, requests, latent = problem.heads, problem.requests, problem.latent
     blocks = schedule.row_blocks(problem.max_nodes, heads, tile.rows)
     teams = schedule.teams_for(multiprocessors(out.device), blocks)
@@ -116,7 +155,7 @@ def launch_portable(problem: Problem, out: torch.Tensor, workspace: Workspace, t
     lengths = problem.cache_lengths
     nothing = problem.query_indptr
     common = {"LATENT": latent, "M": tile.rows, "HAS_LENGTHS": lengths is not None}
-    tiled = {"ROPE": problem.width - latent, "HAS_CAP": problem.logit_cap > 0}
+    tiled = {"ROPE": rope, "HAS_CAP": problem.logit_cap > 0}
     block_requests = max(2, triton.next_power_of_2(requests))
     portable.attend_drafts[(blocks, requests)](
         problem.query, problem.draft_keys, problem.query_indptr, problem.cache_indptr,

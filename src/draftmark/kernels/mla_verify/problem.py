@@ -1,5 +1,6 @@
 """What a verify call is given, checked before anything is launched: a wrong argument is a ValueError that names it."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,13 +79,13 @@ class Problem:
         self._check_mask()
 
     def _check_sizes(self) -> None:
-        need(1 <= self.max_nodes <= MAX_NODES, "max_nodes", self.max_nodes, f"1 to {MAX_NODES}")
-        need(self.page_size >= 1, "page_size", self.page_size, "1 or more")
-        need(self.page_size & (self.page_size - 1) == 0, "page_size", self.page_size, "a power of two")
-        need(self.logit_cap >= 0, "logit_cap", self.logit_cap, "0 or more")
-        need(self.scale > 0, "scale", self.scale, "positive")
-        need(self.key_scale > 0, "key_scale", self.key_scale, "positive")
-        need(self.value_scale > 0, "value_scale", self.value_scale, "positive")
+        most, page = self.max_nodes, self.page_size
+        need(isinstance(most, int) and 1 <= most <= MAX_NODES, "max_nodes", most, f"1 to {MAX_NODES}, a whole number")
+        need(isinstance(page, int) and is_power_of_two(page), "page_size", page, "a power of two, 1 or more")
+        need(math.isfinite(self.logit_cap) and self.logit_cap >= 0, "logit_cap", self.logit_cap, "0 or more, finite")
+        for name in ("scale", "key_scale", "value_scale"):
+            factor = getattr(self, name)
+            need(math.isfinite(factor) and factor > 0, name, factor, "positive and finite")
 
     def _check_shapes(self) -> None:
         query, keys, cache = self.query, self.draft_keys, self.cache
@@ -101,7 +102,7 @@ class Problem:
         for name, tensor in (("query", query), ("draft_keys", keys), ("cache", cache)):
             need(tensor.stride(-1) == 1, name, f"strides {tensor.stride()}", "contiguous in its last dimension")
         for name, tensor in (("query_indptr", self.query_indptr), ("cache_indptr", self.cache_indptr)):
-            need(tensor.dim() == 1 and tensor.shape[0] >= 2, name, shape(tensor), "[requests + 1]")
+            need(tensor.dim() == 1 and tensor.shape[0] >= 2, name, shape(tensor), "[requests + 1], 2 or more long")
         need(
             self.cache_indptr.shape == self.query_indptr.shape,
             "cache_indptr",
@@ -134,44 +135,73 @@ class Problem:
         if words is not None:
             need(words.dtype == torch.int64, "ancestors", words.dtype, "int64")
             need(shape(words) == (self.query.shape[0],), "ancestors", shape(words), f"[{self.query.shape[0]}]")
-            need(words.device == self.query.device, "ancestors", words.device, f"on {self.query.device}")
+            self._check_place("ancestors", words)
         if mask is not None:
             need(mask.dtype in MASK_DTYPES, "full_mask", mask.dtype, f"one of {MASK_DTYPES}")
-            need(mask.dim() == 1 and mask.is_contiguous(), "full_mask", shape(mask), "one contiguous dimension")
-            need(mask.device == self.query.device, "full_mask", mask.device, f"on {self.query.device}")
+            need(mask.dim() == 1, "full_mask", shape(mask), "one-dimensional")
+            self._check_place("full_mask", mask)
             need(starts is not None, "mask_indptr", None, "given where full_mask is")
         if starts is not None:
             need(starts.dtype in INDEX_DTYPES, "mask_indptr", starts.dtype, f"one of {INDEX_DTYPES}")
-            need(starts.shape[0] >= self.requests, "mask_indptr", shape(starts), f"{self.requests} or more long")
+            long = starts.dim() == 1 and starts.shape[0] >= self.requests
+            need(long, "mask_indptr", shape(starts), f"one-dimensional, {self.requests} or more long")
+            self._check_place("mask_indptr", starts)
         if self.page_size > 1:
             need(lengths is not None, "cache_lengths", None, "given where page_size is above 1")
         if lengths is not None:
             need(lengths.dtype in INDEX_DTYPES, "cache_lengths", lengths.dtype, f"one of {INDEX_DTYPES}")
             need(shape(lengths) == (self.requests,), "cache_lengths", shape(lengths), f"[{self.requests}]")
+            self._check_place("cache_lengths", lengths)
+
+    def _check_place(self, name: str, tensor: torch.Tensor) -> None:
+        need(tensor.is_contiguous(), name, f"strides {tensor.stride()}", "contiguous")
+        need(tensor.device == self.query.device, name, f"on {tensor.device}", f"on {self.query.device}, as the query")
 
 
 def check_ranges(problem: Problem) -> None:
-    """Read the offsets and indices back and check them: for tests and tools, since it waits for the device.
+    """Check what only the numbers on the device can tell. Reading them back waits for it, so it is not done on a GPU.
 
     Raises:
-        ValueError: an offset falls, a request has more nodes than max_nodes, or an index lies outside the cache.
+        ValueError: offsets fall or leave what they point into, a request has more nodes than max_nodes, an index lies
+            outside the cache, or a request's length or part of the mask is not there.
     """
-    nodes = problem.query_indptr.diff()
-    tokens = problem.cache_indptr.diff()
-    need(bool((nodes >= 0).all()), "query_indptr", "falling", "rising")
-    need(bool((tokens >= 0).all()), "cache_indptr", "falling", "rising")
-    most = int(nodes.max())
+    for name in ("query_indptr", "cache_indptr"):
+        starts = getattr(problem, name)
+        need(int(starts[0]) >= 0, name, f"starting at {int(starts[0])}", "0 or more")
+        need(bool((starts.diff() >= 0).all()), name, "falling", "rising")
+    most = int(problem.query_indptr.diff().max())
     need(most <= problem.max_nodes, "max_nodes", problem.max_nodes, f"at least {most}, which one request has")
-    end = int(problem.query_indptr[-1])
-    need(end <= problem.query.shape[0], "query_indptr", f"ending at {end}", f"within {problem.query.shape[0]} nodes")
-    used = problem.cache_indices[: int(problem.cache_indptr[-1])]
-    need(used.shape[0] == int(problem.cache_indptr[-1]), "cache_indices", shape(used), "as long as cache_indptr says")
-    pages = problem.cache.shape[0] // problem.page_size
-    inside = used.numel() == 0 or (int(used.min()) >= 0 and int(used.max()) < pages)
-    need(inside, "cache_indices", f"reaching {used.max() if used.numel() else 0}", f"0 to {pages - 1}")
+    end, nodes = int(problem.query_indptr[-1]), problem.query.shape[0]
+    need(end <= nodes, "query_indptr", f"ending at {end}", f"within {nodes} nodes")
+    check_indices(problem)
+    check_mask_room(problem)
+
+
+def check_indices(problem: Problem) -> None:
+    """Whether the indices in use are there and name pages of the cache, and the lengths fit the pages."""
+    first, end = int(problem.cache_indptr[0]), int(problem.cache_indptr[-1])
+    have = problem.cache_indices.shape[0]
+    need(end <= have, "cache_indptr", f"ending at {end}", f"within {have} cache_indices")
+    used, pages = problem.cache_indices[first:end], problem.cache.shape[0] // problem.page_size
+    if used.numel():
+        low, high = int(used.min()), int(used.max())
+        need(low >= 0 and high < pages, "cache_indices", f"from {low} to {high}", f"within 0 to {pages - 1}")
     if problem.cache_lengths is not None:
-        room = tokens * problem.page_size
-        need(bool((problem.cache_lengths <= room).all()), "cache_lengths", "beyond the pages", "within them")
+        room = problem.cache_indptr.diff() * problem.page_size
+        fits = (problem.cache_lengths >= 0) & (problem.cache_lengths <= room)
+        need(bool(fits.all()), "cache_lengths", problem.cache_lengths.tolist(), f"0 up to {room.tolist()}")
+
+
+def check_mask_room(problem: Problem) -> None:
+    """Whether each request's part of the full mask lies inside it."""
+    if problem.full_mask is None or problem.mask_indptr is None:
+        return
+    nodes = problem.query_indptr.diff()
+    lengths = problem.cache_indptr.diff() if problem.cache_lengths is None else problem.cache_lengths
+    starts = problem.mask_indptr[: problem.requests]
+    ends, cells = starts + nodes * (lengths + nodes), problem.full_mask.shape[0]
+    inside = bool((starts >= 0).all()) and int(ends.max()) <= cells
+    need(inside, "mask_indptr", f"from {int(starts.min())}, to {int(ends.max())} cells", f"within {cells} cells")
 
 
 def need(condition: bool, name: str, was: object, must: str) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from draftmark.kernels.mla_verify.problem import Problem
+from draftmark.kernels.mla_verify.problem import Problem, check_ranges
 
 
 def visible(problem: Problem, request: int, length: int) -> torch.Tensor:
@@ -31,7 +31,12 @@ def slots(problem: Problem, request: int) -> torch.Tensor:
 
 
 def specification(problem: Problem, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Attention output [nodes, heads, latent] in `dtype`; a row that sees nothing is 0, and so are unowned nodes."""
+    """Attention output [nodes, heads, latent] in `dtype`; a row that sees nothing is 0, and so are unowned nodes.
+
+    Raises:
+        ValueError: an offset or index lies outside what it points into.
+    """
+    check_ranges(problem)
     out = torch.zeros(*problem.query.shape[:2], problem.latent, dtype=dtype, device=problem.query.device)
     for request in range(problem.requests):
         first, last = (int(problem.query_indptr[request + i]) for i in (0, 1))

@@ -6,8 +6,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the same as Ctrl-C, but for the exit code."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
 class HungUp(KeyboardInterrupt):
     """The terminal is gone. An engine that took minutes to load is left running; `draftmark stop` finds it."""
+
+    exit_code = 128 + signal.SIGHUP
 
 
 @contextmanager
@@ -25,7 +33,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise Terminated
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> None:

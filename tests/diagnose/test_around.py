@@ -223,8 +223,8 @@ def test_a_python_that_a_running_engine_looks_for_is_not_its_own() -> None:
         ),
         (
             (
-                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
-                "cached files."
+                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them "
+                "in the cached files."
             ),
             "the hub cannot be reached, and m is not in the cache of this machine",
         ),

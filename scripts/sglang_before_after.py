@@ -35,20 +35,13 @@ def sweep(server: Server, model: str, out: Path) -> None:
     """`draftmark sweep` on one server; all runs are in one store."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
     argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "9"]
-    argv += [
-        "--store",
-        str(out / "runs.db"),
-        "--warm-up",
-        "2",
-        "--point-time",
-        "75",
-        "--log",
-        str(server.log),
-    ]
-    argv += ["--tokenizer", model]
+    argv += ["--warm-up", "2", "--point-time", "75", "--store", str(out / "runs.db")]
+    argv += ["--log", str(server.log), "--tokenizer", model]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     (out / f"sweep-{server.name}.txt").write_text(done.stdout + done.stderr)
     print(server.name, done.stdout, done.stderr[-600:], flush=True)
+    if done.returncode:
+        raise RuntimeError(f"its sweep ended with {done.returncode}")
 
 
 def ragged(server: Server) -> None:

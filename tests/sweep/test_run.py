@@ -107,6 +107,14 @@ def test_a_strict_server_is_spoken_to_plainly(server: GroundTruth) -> None:
     assert figures(result.points[0]).decode_rate is not None
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_limit_by_its_newer_name_is_used_where_the_older_is_refused(server: GroundTruth, strict: bool) -> None:
+    server.control(Setup(pace=FAST, completions=False, completion_limit=True, strict=strict))
+    result = sweep(server.url, (500,), msgspec.structs.replace(QUICK, sanity=True), sink=nothing)
+    assert [point.invalid for point in result.points] == [None]
+    assert result.dialect.limit == "max_completion_tokens"
+
+
 @pytest.mark.parametrize("kind", ["refuse", "unavailable", "break off", "lie"])
 def test_a_failing_request_ends_the_ascent(server: GroundTruth, kind: FaultKind) -> None:
     server.control(Setup(pace=FAST, fault=Fault(kind=kind, requests=4, chunks=2, tokens=1)))

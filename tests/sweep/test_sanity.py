@@ -81,7 +81,7 @@ def test_a_server_without_log_probabilities_is_asked_all_the_same(
         return httpx.Response(200, content=content)
 
     server = SimpleNamespace(
-        dialect=SimpleNamespace(route=route, model="m"),
+        dialect=SimpleNamespace(route=route, model="m", limit="max_tokens"),
         state=SimpleNamespace(url="http://host:1"),
         http=httpx.Client(transport=httpx.MockTransport(reply)),
     )

@@ -48,6 +48,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     strict: bool = False
     """Refuse fields that are not in OpenAI's API."""
+    completion_limit: bool = False
+    """Refuse max_tokens and take max_completion_tokens instead."""
     prefix_cache: bool = True
     bos: bool = True
     fault: Fault | None = None

@@ -21,7 +21,10 @@ from draftmark.selftest.pretence import Pretence, Truth
 from draftmark.selftest.schedule import Answer, Send, schedule
 
 MODEL: Final = "truth"
-_KNOWN: Final = {"model", "prompt", "messages", "max_tokens", "stream", "stream_options", "seed", "temperature"}
+_KNOWN: Final = {
+    "model", "prompt", "messages", "max_tokens", "max_completion_tokens",
+    "stream", "stream_options", "seed", "temperature",
+}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=64)
@@ -129,6 +132,9 @@ class Connection(asyncio.Protocol):
             unknown.add("continuous_usage_stats")
         if unknown:
             self.refuse(f"Unrecognized request argument supplied: {sorted(unknown)[0]}")
+            return
+        if setup.completion_limit and "max_tokens" in body:
+            self.refuse("Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.")
             return
         ids = self._prompt(path, body)
         if ids is None:

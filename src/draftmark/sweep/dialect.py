@@ -17,6 +17,8 @@ from draftmark.sweep.watch import post_watched
 PROBE_TEXT: Final = "The tide tables of the harbour say that"
 PROBE_TOKENS: Final = 4
 
+Limit = Literal["max_tokens", "max_completion_tokens"]
+"""What the longest output is called: the second by chat models of OpenAI that refuse the first."""
 Extra = Literal["continuous_usage_stats", "include_usage", "ignore_eos", "seed", "temperature"]
 _OPTIONAL: Final[tuple[Extra, ...]] = ("continuous_usage_stats", "ignore_eos", "seed", "include_usage", "temperature")
 """In the order in which they are given up where a server refuses without saying which it does not know."""
@@ -29,6 +31,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     token_ids: bool
     extras: tuple[Extra, ...] = _OPTIONAL
+    limit: Limit = "max_tokens"
     counted_by: CountSource = "none"
     overhead: int | None = None
     """Tokens that the chat template adds around a text; None on completions."""
@@ -36,7 +39,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def body(self, prompt: Prompt, *, output: int, seed: int) -> bytes:
         """The request as JSON."""
-        fields: dict[str, object] = {"model": self.model, "max_tokens": output, "stream": True}
+        fields: dict[str, object] = {"model": self.model, self.limit: output, "stream": True}
         fields |= prompt_fields(self.route, prompt.text if prompt.ids is None else prompt.ids)
         options = {name: True for name in ("include_usage", "continuous_usage_stats") if name in self.extras}
         if options:
@@ -57,9 +60,12 @@ async def negotiate(client: Client, dialect: Dialect, *, place: str, patience: f
         BadInput: no such model, no permission, no such API; EngineFailed: the server fails on a few tokens.
     """
     prompt = Prompt(ids=None, text=PROBE_TEXT)
-    for _ in range(len(_OPTIONAL) + 1):
+    for _ in range(len(_OPTIONAL) + 2):
         body = dialect.body(prompt, output=PROBE_TOKENS, seed=0)
         exchange = await post_watched(client, dialect.route, body, output=PROBE_TOKENS, patience=patience)
+        if exchange.status == 400 and dialect.limit == "max_tokens" and b"max_completion_tokens" in exchange.body:
+            dialect = msgspec.structs.replace(dialect, limit="max_completion_tokens")
+            continue
         if exchange.status in {400, 422} and dialect.extras:
             dialect = msgspec.structs.replace(dialect, extras=_fewer(dialect.extras, exchange))
             continue

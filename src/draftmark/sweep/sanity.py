@@ -81,7 +81,7 @@ def ask(server: Server, maker: PromptMaker, depth: int, *, seed: int, patience: 
     number = random.Random(seed).randrange(100_000, 1_000_000)
     prompt = planted(maker.text(depth - ROOM), number)
     route = server.dialect.route
-    body = {"model": server.dialect.model, "max_tokens": ANSWER_TOKENS, "temperature": 0}
+    body = {"model": server.dialect.model, server.dialect.limit: ANSWER_TOKENS, "temperature": 0}
     body |= prompt_fields(route, prompt)
     for extra in ({"logprobs": 1 if route == COMPLETIONS else True}, {}):
         reply = server.http.post(server.state.url + route, json=body | extra, timeout=patience)

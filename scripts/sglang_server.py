@@ -1,5 +1,6 @@
 """A real SGLang with made-up weights, for the scripts that measure it: start it, ask it, end it."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -65,14 +66,12 @@ class Server:
         return self.log.read_text(errors="replace").splitlines()
 
     def stop(self) -> None:
-        """End it and its children."""
+        """End its process group: children may outlive the first process, so the group is signalled in any case."""
         for how in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, how)
-                try:
-                    self._process.wait(timeout=8)
-                except subprocess.TimeoutExpired:
-                    continue
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=8)
 
 
 def prompt_of(length: int, seed: int) -> list[int]:

@@ -83,9 +83,20 @@ def test_bench_shows_times_beside_the_floor(
     assert shown.count("left out: FlashMLA: not installed") == 1
 
 
-def test_a_red_check_refuses_the_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    rows(monkeypatch, CHECK | {"green": False, "worst": 0.5})
-    with pytest.raises(CheckFailed, match=r"s: relative error 5.00e-01 where 1e-02 is allowed"):
+@pytest.mark.parametrize(
+    ("red", "said"),
+    [
+        ({"worst": 0.5}, "relative error 5.00e-01 where 1e-02 is allowed"),
+        ({"worst": 0.5, "repeatable": False}, "relative error 5.00e-01 where 1e-02 is allowed"),
+        ({"worst": None, "repeatable": False}, "an output is not a number"),
+        ({"repeatable": False}, "results differ from run to run"),
+    ],
+)
+def test_a_red_check_refuses_the_speed(
+    red: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows(monkeypatch, CHECK | {"green": False} | red)
+    with pytest.raises(CheckFailed, match=rf"^s: {said}$"):
         kernel.bench()
     assert "WRONG, so no speed is shown" in capsys.readouterr().out
 

@@ -21,8 +21,7 @@ def test_random_shapes(kernel: Choice) -> None:
     if kernel == "hopper" and (torch.cuda.get_device_capability() != (9, 0) or hopper.obstacle()):
         pytest.skip("no Hopper GPU, or no NVRTC")
     checked = check(60, 1, kernel)
-    assert checked.worst < TOLERANCE
-    assert checked.repeatable
+    assert checked.green, checked
 
 
 @pytest.mark.parametrize("mask", ["ancestors", "full"])

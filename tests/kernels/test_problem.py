@@ -9,7 +9,7 @@ import torch
 
 from draftmark.kernels.mla_verify import launch
 from draftmark.kernels.mla_verify.launch import Workspace, mla_verify
-from draftmark.kernels.mla_verify.problem import Problem, check_ranges
+from draftmark.kernels.mla_verify.problem import OPTIONAL_TENSORS, TENSORS, Problem, check_ranges
 from draftmark.kernels.mla_verify.problems import Shape, random_problem
 from draftmark.kernels.mla_verify.specification import specification
 from draftmark.kernels.mla_verify.tiles import choose
@@ -17,6 +17,11 @@ from draftmark.kernels.mla_verify.tiles import choose
 GOOD = random_problem(Shape(lengths=(9, 4), nodes=(3, 2), heads=2, latent=32, rope=16), seed=1)
 
 WRONG: tuple[tuple[str, Any], ...] = (
+    *((name, None) for name in TENSORS),
+    *((name, [0, 1]) for name in (*TENSORS, *OPTIONAL_TENSORS)),
+    *((name, torch.tensor(1.0)) for name in ("scale", "logit_cap", "key_scale", "value_scale", "max_nodes", "latent")),
+    *((name, "1") for name in ("scale", "max_nodes", "page_size")),
+    ("max_nodes", True),
     ("query", GOOD.query[0]),
     ("query", GOOD.query.float()),
     ("query", GOOD.query.transpose(0, 1)),

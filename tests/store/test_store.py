@@ -190,7 +190,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(tmp_path: Path) -> Non
     with Store(tmp_path / "d.db") as store:
         run = store.begin_run("sweep", [], HERE)
         point = store.begin_point(run, asked=1, output=1, concurrency=1, mode="cold")
-        store._database.execute("pragma max_page_count = 60")
+        store._database.select("pragma max_page_count = 60")
         with pytest.raises(BadInput, match=r"full.*--store"):
             store.add_samples(point, [sample(100)] * 1000)
         store.add_samples(point, [sample()])

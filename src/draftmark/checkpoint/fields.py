@@ -78,9 +78,12 @@ class Fields:
             raise self._impossible(name, "not a positive number")
         return float(value)
 
-    def _impossible(self, name: str, why: str) -> BadInput:
-        cause = f"{name!r} is {one_line(repr(self.values[name]), 60)}, {why}"
+    def refusal(self, cause: str) -> BadInput:
+        """The error of a config that cannot be what was published."""
         return BadInput(cause, place=self.place, remedy="pass the config.json as it was published")
+
+    def _impossible(self, name: str, why: str) -> BadInput:
+        return self.refusal(f"{name!r} is {one_line(repr(self.values[name]), 60)}, {why}")
 
     def text(self, name: str) -> str | None:
         """A string, or None where it is missing.
@@ -125,11 +128,7 @@ class Fields:
         if items is None:
             return None
         if len(items) < layers:
-            raise BadInput(
-                f"{name!r} has {len(items)} items for {layers} layers",
-                place=self.place,
-                remedy="pass the config.json as it was published",
-            )
+            raise self.refusal(f"{name!r} has {len(items)} items for {layers} layers")
         return items[:layers]
 
     def part(self, name: str) -> "Fields":

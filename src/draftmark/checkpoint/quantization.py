@@ -141,11 +141,7 @@ def _block(fields: Fields) -> int:
     if sizes is None:
         return 2**30
     if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise BadInput(
-            f"'weight_block_size' is {sizes}, not two positive sizes",
-            place=fields.place,
-            remedy="pass the config.json as it was published",
-        )
+        raise fields.refusal(f"'weight_block_size' is {sizes}, not two positive sizes")
     return int(sizes[0]) * int(sizes[1])
 
 

@@ -51,8 +51,16 @@ def bench(
         show(*report.measured(rows))
     red = next((row for row in rows if row["row"] == "check" and not row["green"]), None)
     if red is not None:
-        how = f"relative error {red['worst']:.2e} where {red['tolerance']:.0e} is allowed"
-        raise CheckFailed(how if red["repeatable"] else "results differ from run to run", place=red["worst_shape"])
+        raise CheckFailed(_redness(red), place=red["worst_shape"])
+
+
+def _redness(row: dict[str, Any]) -> str:
+    """What made the check red."""
+    if row["worst"] is None:
+        return "an output is not a number"
+    if row["worst"] >= row["tolerance"]:
+        return f"relative error {row['worst']:.2e} where {row['tolerance']:.0e} is allowed"
+    return "results differ from run to run"
 
 
 def _rows(command: str, *arguments: str) -> Iterator[dict[str, Any]]:

@@ -59,6 +59,7 @@ def plan(
     from draftmark.configuration import Configuration, Parallel
     from draftmark.engines.adapter import Pasted
     from draftmark.report.plan import plan as render
+    from draftmark.report.solve import document
     from draftmark.report.solve import solve as render_solution
 
     words = launch_words(model, command)
@@ -89,7 +90,7 @@ def plan(
     if wanted_target is not None:
         solution = ready.solve(wanted_target)
         if json:
-            show_json(solution)
+            show_json(document(solution, launch(solution)))
         else:
             show(*render_solution(solution, launch(solution)))
         if solution.first is None:

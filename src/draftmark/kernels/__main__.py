@@ -1,10 +1,15 @@
 """`python -m draftmark.kernels`: the kernels' own program, one JSON object a line; `draftmark kernel` shows them."""
 
 import argparse
+import contextlib
 import json
 import sys
+from typing import Final
 
-GPU_MISSING = "no CUDA GPU here: benchmarks need one; `draftmark kernel check` does not"
+GPU_MISSING: Final = "no CUDA GPU here: benchmarks need one; `draftmark kernel check` does not"
+
+ROWS: Final = sys.stdout
+"""Where rows go. What other packages print as they are imported goes to standard error."""
 
 
 def main() -> int:
@@ -18,7 +23,8 @@ def main() -> int:
     timed.add_argument("--kernel", choices=("hopper", "portable"), default=None)
     timed.add_argument("--alone", action="store_true", help="leave the other kernels out")
     arguments = parser.parse_args()
-    return run_check() if arguments.command == "check" else run_bench(arguments)
+    with contextlib.redirect_stdout(sys.stderr):
+        return run_check() if arguments.command == "check" else run_bench(arguments)
 
 
 def run_check() -> int:
@@ -50,8 +56,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
 
 def say(row: dict[str, object]) -> None:
     """Print one row at once."""
-    sys.stdout.write(json.dumps(row) + "\n")
-    sys.stdout.flush()
+    ROWS.write(json.dumps(row, allow_nan=False) + "\n")
+    ROWS.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Measure the verify kernel on this GPU: correct first, then time, beside whatever else is installed."""
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -32,14 +33,15 @@ class Checked:
     """Outcome of the correctness check."""
 
     shapes: int
-    worst: float
+    worst: float | None
+    """Largest relative error; None where an output is not a number."""
     worst_shape: str
     repeatable: bool
 
     @property
     def green(self) -> bool:
         """Whether speeds may be shown."""
-        return self.worst < TOLERANCE and self.repeatable
+        return self.shapes > 0 and self.worst is not None and self.worst < TOLERANCE and self.repeatable
 
 
 def random_shape(rng: random.Random) -> Shape:
@@ -69,9 +71,15 @@ def check(count: int, seed: int, kernel: Choice | None) -> Checked:
         first, second = (run_poisoned(problem, workspace, kernel) for _ in range(2))
         repeatable &= torch.equal(first, second)
         error = relative_error(first, specification(problem)[: first.shape[0]])
-        if not error <= worst:
+        error = math.inf if math.isnan(error) else error
+        if error > worst:
             worst, worst_shape = error, str(shape)
-    return Checked(shapes=count, worst=worst, worst_shape=worst_shape, repeatable=repeatable)
+    return Checked(shapes=count, worst=finite(worst), worst_shape=worst_shape, repeatable=repeatable)
+
+
+def finite(error: float) -> float | None:
+    """The error, None where it is not a number: JSON has no word for those."""
+    return error if math.isfinite(error) else None
 
 
 def run_poisoned(problem: Problem, workspace: Workspace, kernel: Choice | None) -> torch.Tensor:
@@ -168,10 +176,10 @@ def other_times(shape: Shape, ceilings: Ceilings) -> Iterator[Row]:
         yield {"row": "time", **row, "relative_error": error}
 
 
-def baseline_error(shape: Shape, make: Callable[[Problem, torch.Tensor], Any]) -> float:
+def baseline_error(shape: Shape, make: Callable[[Problem, torch.Tensor], Any]) -> float | None:
     """Relative error of another kernel on the shape, so that its time is that of the same work."""
     problem = random_problem(shape, 0, "cuda")
     out = torch.full((*problem.query.shape[:2], problem.latent), float("nan"), dtype=torch.bfloat16, device="cuda")
     make(problem, out)()
     nodes = sum(shape.nodes)
-    return relative_error(out[:nodes], specification(problem, torch.float32)[:nodes])
+    return finite(relative_error(out[:nodes], specification(problem, torch.float32)[:nodes]))

@@ -52,7 +52,8 @@ def _sentence(row: Row) -> str:
         )
     verdict = "right" if row["green"] else "WRONG, so no speed is shown"
     again = "identical from run to run" if row["repeatable"] else "different from run to run"
-    return f"{row['shapes']} random shapes: {verdict}, worst relative error {row['worst']:.2e}, {again}"
+    worst = "not a number" if row["worst"] is None else f"{row['worst']:.2e}"
+    return f"{row['shapes']} random shapes: {verdict}, worst relative error {worst}, {again}"
 
 
 def _times(rows: Sequence[Row]) -> Table:

@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from draftmark.kernels.mla_verify.portable import attend, attend_drafts, merge
-from draftmark.kernels.mla_verify.tiles import DRAFT_TOKENS, Tile
+from draftmark.kernels.mla_verify.tiles import DRAFT_TOKENS, LEAST_REQUESTS, Tile
 
 POINTERS: Final = {
     "query": "*bf16",
@@ -119,8 +119,9 @@ def compile_for(architecture: int, built: ASTSource, warps: int, stages: int) ->
 
 def compile_attend(architecture: int, tile: Tile, fp8: bool) -> Usage:
     """The main kernel with one tile, as the plug-in uses it: indices that name single slots, no logit cap."""
-    more = {"ROPE": 64, "M": tile.rows, "N": tile.tokens, "BLOCK_REQUESTS": 16, "PAGE": 1, "HAS_CAP": False, "FP8": fp8}
-    return compile_for(architecture, source(attend, SIZES | more, fp8), tile.warps, tile.stages)
+    more = {"ROPE": 64, "M": tile.rows, "N": tile.tokens, "BLOCK_REQUESTS": LEAST_REQUESTS, "PAGE": 1}
+    built = source(attend, SIZES | more | {"HAS_CAP": False, "FP8": fp8}, fp8)
+    return compile_for(architecture, built, tile.warps, tile.stages)
 
 
 def compile_drafts(architecture: int, rows: int, warps: int) -> Usage:
@@ -131,5 +132,13 @@ def compile_drafts(architecture: int, rows: int, warps: int) -> Usage:
 
 def compile_merge(architecture: int) -> Usage:
     """The sum of the parts."""
-    more = {"M": 64, "N": 64, "BLOCK_REQUESTS": 16, "BLOCK_TEAMS": 256, "COLUMNS": 128, "PARTS": 16, "ROWS": 1}
+    more = {
+        "M": 64,
+        "N": 64,
+        "BLOCK_REQUESTS": LEAST_REQUESTS,
+        "BLOCK_TEAMS": 256,
+        "COLUMNS": 128,
+        "PARTS": 16,
+        "ROWS": 1,
+    }
     return compile_for(architecture, source(merge, SIZES | more, fp8=False), 4, 2)

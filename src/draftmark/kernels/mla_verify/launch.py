@@ -156,7 +156,7 @@ def launch_portable(problem: Problem, out: torch.Tensor, workspace: Workspace, t
     nothing = problem.query_indptr
     common = {"LATENT": latent, "M": tile.rows, "HAS_LENGTHS": lengths is not None}
     tiled = {"ROPE": rope, "HAS_CAP": problem.logit_cap > 0}
-    block_requests = max(2, triton.next_power_of_2(requests))
+    block_requests = max(tiles.LEAST_REQUESTS, triton.next_power_of_2(requests))
     portable.attend_drafts[(blocks, requests)](
         problem.query, problem.draft_keys, problem.query_indptr, problem.cache_indptr,
         nothing if lengths is None else lengths, nothing if words is None else words,

@@ -13,6 +13,8 @@ CACHE_DTYPES: Final = (torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 QUERY_DTYPES: Final = (torch.bfloat16, torch.float16)
 INDEX_DTYPES: Final = (torch.int32, torch.int64)
 MASK_DTYPES: Final = (torch.bool, torch.uint8)
+TENSORS: Final = ("query", "draft_keys", "cache", "query_indptr", "cache_indptr", "cache_indices")
+OPTIONAL_TENSORS: Final = ("ancestors", "full_mask", "mask_indptr", "cache_lengths")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +75,26 @@ class Problem:
         return self.query.shape[2]
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         self._check_sizes()
         self._check_shapes()
         self._check_types()
         self._check_mask()
 
+    def _check_kinds(self) -> None:
+        for name in TENSORS:
+            need(isinstance(getattr(self, name), torch.Tensor), name, kind(getattr(self, name)), "a tensor")
+        for name in OPTIONAL_TENSORS:
+            value = getattr(self, name)
+            need(value is None or isinstance(value, torch.Tensor), name, kind(value), "a tensor or None")
+        for name in ("max_nodes", "latent", "page_size"):
+            need(type(getattr(self, name)) is int, name, kind(getattr(self, name)), "an int")
+        for name in ("scale", "logit_cap", "key_scale", "value_scale"):
+            need(isinstance(getattr(self, name), float | int), name, kind(getattr(self, name)), "a float on the host")
+
     def _check_sizes(self) -> None:
-        most, page = self.max_nodes, self.page_size
-        need(isinstance(most, int) and 1 <= most <= MAX_NODES, "max_nodes", most, f"1 to {MAX_NODES}, a whole number")
-        need(isinstance(page, int) and is_power_of_two(page), "page_size", page, "a power of two, 1 or more")
+        need(1 <= self.max_nodes <= MAX_NODES, "max_nodes", self.max_nodes, f"1 to {MAX_NODES}")
+        need(is_power_of_two(self.page_size), "page_size", self.page_size, "a power of two, 1 or more")
         need(math.isfinite(self.logit_cap) and self.logit_cap >= 0, "logit_cap", self.logit_cap, "0 or more, finite")
         for name in ("scale", "key_scale", "value_scale"):
             factor = getattr(self, name)
@@ -208,6 +221,11 @@ def need(condition: bool, name: str, was: object, must: str) -> None:
     """Raise the ValueError of a wrong argument: its name, what it was and what it must be."""
     if not condition:
         raise ValueError(f"{name} is {was}; it must be {must}")
+
+
+def kind(value: object) -> str:
+    """What a value is, for an error: its type, since a tensor's own numbers may lie on the device."""
+    return f"of type {type(value).__name__}"
 
 
 def shape(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -104,6 +104,9 @@ FP8: Final[dict[int, tuple[Tile, ...]]] = {
     ),
 }
 
+LEAST_REQUESTS: Final = 16
+"""Requests that the kernels are compiled for, at least: what the check compiles is what small batches run, and with
+fewer ptxas spills on sm_86, sm_89 and sm_100."""
 WARPS: Final = 8
 """Warps of every tile: with 4 the accumulator spills."""
 DRAFT_TOKENS: Final = 16

@@ -79,8 +79,8 @@ def main() -> None:
         sys.exit(code)
     except DraftmarkError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt as interrupt:
-        _fail("interrupted", getattr(interrupt, "exit_code", INTERRUPTED))
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         _forget_output()
         sys.exit(1)

@@ -7,15 +7,11 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: the same as Ctrl-C, but for the exit code."""
-
-    exit_code = 128 + signal.SIGTERM
+    """SIGTERM: the same as Ctrl-C, but for the exit code of the command."""
 
 
 class HungUp(KeyboardInterrupt):
     """The terminal is gone. An engine that took minutes to load is left running; `draftmark stop` finds it."""
-
-    exit_code = 128 + signal.SIGHUP
 
 
 @contextmanager

@@ -35,20 +35,13 @@ def sweep(server: Server, model: str, out: Path) -> None:
     """`draftmark sweep` on one server; all runs are in one store."""
     argv = [sys.executable, "-c", "from draftmark.cli.main import main; main()", "sweep", "--url", server.url]
     argv += ["--depths", DEPTHS, "--output", str(TOKENS[server.name]), "--repeats", "3", "--max-repeats", "9"]
-    argv += [
-        "--store",
-        str(out / "runs.db"),
-        "--warm-up",
-        "2",
-        "--point-time",
-        "75",
-        "--log",
-        str(server.log),
-    ]
-    argv += ["--tokenizer", model]
+    argv += ["--warm-up", "2", "--point-time", "75", "--store", str(out / "runs.db")]
+    argv += ["--log", str(server.log), "--tokenizer", model]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     (out / f"sweep-{server.name}.txt").write_text(done.stdout + done.stderr)
     print(server.name, done.stdout, done.stderr[-600:], flush=True)
+    if done.returncode:
+        raise RuntimeError(f"its sweep ended with {done.returncode}")
 
 
 def ragged(server: Server) -> None:
@@ -73,8 +66,9 @@ def start(mode: str, model: str, out: Path, gpu: str) -> Server:
     return Server(mode, model, out, gpu=gpu, port=PORTS[mode], flags=flags, mode=mode)
 
 
-def use(server: Server, model: str, out: Path, texts: dict[str, list[int]]) -> None:
-    """Measure or compare with one server, and end it."""
+def use(server: Server, model: str, out: Path, texts: dict[str, list[int]]) -> bool:
+    """Measure or compare with one server, and end it; whether that went through."""
+    done = False
     try:
         server.wait()
         if server.name == "shadow":
@@ -82,6 +76,7 @@ def use(server: Server, model: str, out: Path, texts: dict[str, list[int]]) -> N
         else:
             texts[server.name] = server.generate(prompt_of(3000, 5), 32)
             sweep(server, model, out)
+        done = True
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as reason:
         print(f"{server.name}: {reason}", flush=True)
     finally:
@@ -89,14 +84,15 @@ def use(server: Server, model: str, out: Path, texts: dict[str, list[int]]) -> N
     told = ("draftmark.sglang", "left to SGLang", "verify kernel", "Traceback")
     lines = [line for line in server.lines() if any(word in line for word in told)]
     print(f"{server.name}: stopped", *lines[:12], sep="\n", flush=True)
+    return done
 
 
-def main() -> None:
-    """Start, sweep, compare, stop."""
+def main() -> int:
+    """Start, sweep, compare, stop; 1 where a server failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("model", help="folder with config.json and tokenizer")
+    parser.add_argument("out", type=Path, help="folder for runs.db, logs and what was printed")
+    parser.add_argument("--gpus", default="0,1", help="the first is for `off`, the last for `on` and `shadow`")
     parser.add_argument("--modes", nargs="*", default=["off", "on", "shadow"], choices=["off", "on", "shadow"])
     arguments = parser.parse_args()
     gpus, model, out = arguments.gpus.split(","), arguments.model, arguments.out
@@ -106,16 +102,16 @@ def main() -> None:
     places = {"on": gpus[-1], "off": gpus[0]}
     measured = [start(mode, model, out, gpu) for mode, gpu in places.items() if mode in arguments.modes]
     try:
-        for server in measured:
-            use(server, model, out, texts)
+        done = [use(server, model, out, texts) for server in measured]
     finally:
         for server in measured:
             server.stop()
     if "shadow" in arguments.modes:
-        use(start("shadow", model, out, gpus[-1]), model, out, texts)
+        done.append(use(start("shadow", model, out, gpus[-1]), model, out, texts))
     if len(texts) > 1:
         print("greedy text of off and on is the same:", texts["off"] == texts["on"], flush=True)
+    return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -77,7 +77,7 @@ def predict_vllm(
     """KV bytes of one start; with `constant` the activations are that number instead of the law."""
     wanted = vllm_configuration(row)
     stage = vllm_stages(len(model.layers), wanted.parallel.pipeline)[0]
-    own = terms.weights(rank_weights(model, wanted, stage), exact=False)
+    own = terms.weights(rank_weights(model, wanted, stage, find_gpu("h100")), exact=False)
     if given:
         own = msgspec.structs.replace(own, bytes=round(float(row["weights_gib"]) * GIB), deviation=0.005 * GIB)
     peak = terms.activations(model, wanted, last=stage.last, law=law)

@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,59 @@ def test_a_pasted_command_with_assignments_and_an_unknown_flag(config: str) -> N
     assert found.configuration.memory_fraction == 0.8
     assert found.configuration.environment == (("A", "1"), ("CUDA_VISIBLE_DEVICES", "0"))
     assert found.not_understood == ("--made-up 7",)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("context", ["1k", "38k"])
+def test_json_of_a_target_has_the_command_that_the_text_shows_and_its_columns(
+    config: str, engine: str, context: str
+) -> None:
+    arguments = (config, "--gpu", "h200", "--engine", engine, "--context", context, "--concurrency", "4")
+    text, found = run(*arguments).stdout, msgspec.json.decode(run(*arguments, "--json").stdout)
+    assert shlex.join(found["command"]["argv"]) in text
+    first = found["candidates"][0]
+    assert first["safe"]
+    assert first["reaches"]
+    assert first["fits"] >= 0.9
+    assert first["risk"] <= 0.1
+    assert first["headroom"] == first["plan"]["ledgers"][0]["entries"][-1]["bytes"]
+
+
+def test_json_of_a_target_that_nothing_reaches_has_no_command(config: str) -> None:
+    arguments = (config, "--gpu", "3060", "--context", "40k", "--concurrency", "64")
+    done = run(*arguments, "--json")
+    assert done.returncode == 1
+    assert msgspec.json.decode(done.stdout)["command"] is None
+    text = run(*arguments).stdout
+    assert "configurations were tried." in text
+    assert "others were tried" not in text
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(("gpus", "hosts", "said"), [(8, None, False), (16, None, True), (16, 2, False)])
+def test_more_gpus_than_a_host_has_are_said_where_no_hosts_are_named(
+    config: str, engine: str, gpus: int, hosts: int | None, said: bool
+) -> None:
+    program = {"sglang": "python -m sglang.launch_server --model-path", "vllm": "vllm serve"}[engine]
+    layout = ["--tensor-parallel-size", "4", "--pipeline-parallel-size", str(gpus // 4)]
+    command = [*program.split(), config, *layout, *(["--nnodes", str(hosts)] if hosts else [])]
+    found = msgspec.json.decode(run("--gpu", f"h100:{gpus}", "--json", "--", *command).stdout, type=Plan)
+    assert any("as if one host had them" in note for note in found.notes) is said
+    assert found.not_understood == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Qwen3-0.6B-NVFP4", True), ("Qwen3-0.6B-FP8", True), ("qwen3-0.6b-awq", True), ("Qwen3-0.6B", False)],
+)
+def test_a_name_that_tells_of_a_quantization_which_the_config_lacks(
+    config: str, tmp_path: Path, name: str, said: bool
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "config.json").write_text(Path(config).read_text())
+    notes = msgspec.json.decode(run(str(folder), "--gpu", "h100", "--json").stdout, type=Plan).notes
+    assert any("the config names no quantization" in note for note in notes) is said
 
 
 def test_a_pasted_vllm_command(config: str) -> None:

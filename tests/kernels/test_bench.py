@@ -11,7 +11,7 @@ import torch
 from draftmark.kernels import __main__ as program
 from draftmark.kernels import bench
 from draftmark.kernels.mla_verify.problems import Shape
-from draftmark.kernels.timing import Ceilings
+from draftmark.kernels.timing import Ceilings, summary
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,11 @@ def test_rows_are_alone_on_standard_output(monkeypatch: pytest.MonkeyPatch, caps
     shown = capsys.readouterr()
     assert shown.out == '{"fault": null}\n'
     assert "hello" in shown.err
+
+
+def test_a_time_is_the_median_with_the_tenths_beside_it() -> None:
+    found = summary([float(number) for number in (9, 1, 5, 3, 7, 2, 8, 4, 6, 100)])
+    assert (found.median, found.low, found.high) == (5.5, 2.0, 9.0)
 
 
 def test_the_floor_is_the_larger_of_reading_and_multiplying() -> None:

@@ -4,6 +4,7 @@ The interpreter computes bfloat16 wrongly (it works on the bits), so these run i
 """
 
 import dataclasses
+import math
 import random
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftmark.kernels.mla_verify.launch import Workspace, mla_verify, multiprocessors
+from draftmark.kernels.mla_verify import schedule
+from draftmark.kernels.mla_verify.launch import MIN_TILES, Workspace, mla_verify, multiprocessors, portable_tile
 from draftmark.kernels.mla_verify.problem import Problem
 from draftmark.kernels.mla_verify.problems import (
     Shape,
@@ -99,6 +101,27 @@ def test_requests_without_nodes_are_not_read_and_nothing_is_written_for_them() -
 def test_identical_from_run_to_run() -> None:
     problem = random_problem(SHAPES[0], seed=2)
     assert torch.equal(run_poisoned(problem), run_poisoned(problem))
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 700), min_size=1, max_size=5).map(tuple),
+    idle=st.integers(0, 5),
+)
+def test_the_parts_are_those_of_the_schedule(lengths: tuple[int, ...], idle: int) -> None:
+    nodes = tuple(0 if request == idle and len(lengths) > 1 else 2 for request in range(len(lengths)))
+    problem = random_problem(Shape(lengths=lengths, nodes=nodes, heads=2, mask="causal", **SMALL), seed=3)
+    tile = portable_tile(problem)
+    teams = schedule.teams_for(multiprocessors(torch.device("cpu")), 1)
+    slots = teams + 2 * len(lengths)
+    workspace = Workspace(partial=torch.empty(slots * tile.rows * 32), lse=torch.full((slots * tile.rows,), math.nan))
+    mla_verify(problem, workspace=workspace, tile=tile)
+    assert workspace.lse is not None
+    written = (~workspace.lse.view(slots, tile.rows)[:, 0].isnan()).nonzero().flatten().tolist()
+    tiles = tuple(-(-length // tile.tokens) if count else 0 for length, count in zip(lengths, nodes, strict=True))
+    wanted = [part.slot for part in schedule.parts(tiles, teams, MIN_TILES)]
+    drafts = [teams + len(lengths) + request for request, count in enumerate(nodes) if count]
+    assert written == wanted + drafts
 
 
 def test_a_tree_equals_its_paths_one_by_one() -> None:

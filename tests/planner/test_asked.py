@@ -8,7 +8,7 @@ import pytest
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.errors import BadInput
 from draftmark.machine.catalogue import parse_machine
-from draftmark.planner import Plan, Target, plan
+from draftmark.planner import Plan, Target, plan, solve
 from draftmark.planner.asked import check
 from draftmark.planner.capable import needs
 from draftmark.units import Tokens
@@ -183,6 +183,32 @@ def test_numbers_of_sglang_that_are_none_are_refused_whether_they_count_or_not(f
 def test_a_pool_without_room_for_a_request_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="has room for no running request"):
         planned(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("nvidia/Qwen3.5-122B-A10B-NVFP4", "rtx-pro-6000"), ("Qwen/Qwen3.5-27B", "h100"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "a100"),
+    ],
+)  # fmt: skip
+def test_a_fraction_that_leaves_no_room_for_a_request_is_planned_and_said_not_to_start(name: str, gpu: str) -> None:
+    """Whatever the fraction: nobody limited the pool, so that no flag is blamed, and another fraction mends it."""
+    found = [planned(name=name, gpu=gpu, memory_fraction=0.5 + step / 500) for step in range(250)]
+    idle = [one for one in found if one.pool.tokens > 0 and not one.configuration.max_running]
+    assert idle, "no fraction came near"
+    for one in idle:
+        assert not one.fits
+        assert "raise the fraction" in one.conflicts[-1]
+
+
+def test_a_pool_without_room_for_a_request_is_solved_for() -> None:
+    name = "nvidia/Qwen3.5-122B-A10B-NVFP4"
+    target = Target(context=Tokens(50_000), output=Tokens(0))
+    found = solve(zoo_model(name), Configuration(engine="sglang", model=name), parse_machine("rtx-pro-6000"), target)
+    assert not found.asked.fits
+    assert found.first is not None
+    assert found.first.plan.configuration.max_running
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmark.configuration import Configuration, Parallel
+from draftmark.machine.catalogue import parse_machine
 from draftmark.planner.layout import attention_ranks, rank_weights, stages, vllm_stages
 from draftmark.units import GIB
 from tests.zoo import zoo_model
+
+H200 = parse_machine("h200").device
 
 
 def asked(**parallel: object) -> Configuration:
@@ -34,7 +37,7 @@ def test_a_public_rank_of_deepseek() -> None:
     model = zoo_model("deepseek-ai/DeepSeek-R1")
     (stage,) = stages(61, 1)
     whole = sum(group.bytes for group in model.weights)
-    one = rank_weights(model, asked(tensor=8), stage)
+    one = rank_weights(model, asked(tensor=8), stage, H200)
     assert whole / 8 < one < whole / 8 * 1.05
     assert one == pytest.approx(79.5 * GIB, rel=0.02)
 
@@ -44,11 +47,11 @@ def test_attention_in_groups_keeps_its_weights_whole() -> None:
     (stage,) = stages(61, 1)
     grouped = asked(tensor=8, data=8, data_attention=True)
     assert attention_ranks(grouped.parallel) == 1
-    assert rank_weights(model, grouped, stage) > rank_weights(model, asked(tensor=8), stage) + 8 * GIB
+    assert rank_weights(model, grouped, stage, H200) > rank_weights(model, asked(tensor=8), stage, H200) + 8 * GIB
 
 
 def test_stages_together_hold_the_model() -> None:
     model = zoo_model("Qwen/Qwen3-32B")
-    whole = rank_weights(model, asked(), stages(64, 1)[0])
-    parts = sum(rank_weights(model, asked(), stage) for stage in stages(64, 3))
+    whole = rank_weights(model, asked(), stages(64, 1)[0], H200)
+    parts = sum(rank_weights(model, asked(), stage, H200) for stage in stages(64, 3))
     assert parts == whole

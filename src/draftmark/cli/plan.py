@@ -99,11 +99,12 @@ def _show_solution(ready: "Ready", target: "Target", *, json: bool) -> None:
     Raises:
         Exit: none do; the code is 1.
     """
+    from draftmark.report.solve import document
     from draftmark.report.solve import solve as render
 
     solution = ready.solve(target)
     if json:
-        show_json(solution)
+        show_json(document(solution, launch(solution)))
     else:
         show(*render(solution, launch(solution)))
     if solution.first is None:

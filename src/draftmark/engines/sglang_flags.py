@@ -65,7 +65,8 @@ KEPT: Final = (
     "--mamba-ssm-dtype", "--moe-a2a-backend", "--enable-deepep-moe", "--disable-custom-all-reduce", "--nnodes",
     "--disable-piecewise-cuda-graph", "--mamba-scheduler-strategy",
     "--mamba-radix-cache-strategy", "--dsa-prefill-backend", "--dsa-decode-backend", "--nsa-prefill-backend",
-    "--nsa-decode-backend", "--language-only", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill",
+    "--nsa-decode-backend", "--moe-runner-backend", "--language-only", "--cuda-graph-backend-decode",
+    "--cuda-graph-backend-prefill",
 )  # fmt: skip
 """Flags whose effect on memory the planner knows, kept verbatim in `flags`."""
 
@@ -78,7 +79,7 @@ HARMLESS: Final = (
     "--dist-timeout", "--grammar-backend", "--sampling-backend", "--stream-interval", "--decode-log-interval",
     "--enable-cache-report", "--warmups", "--skip-server-warmup", "--base-gpu-id", "--gpu-id-step", "--download-dir",
     "--model-loader-extra-config", "--enable-request-time-stats-logging", "--radix-eviction-policy",
-    "--fp8-gemm-backend", "--fp4-gemm-backend", "--moe-runner-backend",
+    "--fp8-gemm-backend", "--fp4-gemm-backend",
     "--load-balance-method", "--disable-shared-experts-fusion", "--speculative-attention-mode", "--numa-node",
     "--speculative-accept-threshold-single", "--speculative-accept-threshold-acc", "--max-queued-requests",
     "--enable-torch-compile", "--num-continuous-decode-steps", "--incremental-streaming-output", "--sleep-on-idle",

@@ -40,7 +40,7 @@ KEPT: Final = (
     "--kv-cache-memory-bytes", "--num-gpu-blocks-override", "--enable-expert-parallel", "--limit-mm-per-prompt",
     "--skip-mm-profiling", "--language-model-only", "--mamba-ssm-cache-dtype", "--disable-hybrid-kv-cache-manager",
     "--attention-backend", "--disable-custom-all-reduce", "--load-format", "--kv-transfer-config",
-    "--enable-prefix-caching", "--no-enable-prefix-caching", "--enable-chunked-prefill",
+    "--enable-prefix-caching", "--no-enable-prefix-caching", "--enable-chunked-prefill", "--nnodes",
 )  # fmt: skip
 """Flags whose effect on memory the planner knows, kept verbatim in `flags`."""
 
@@ -55,6 +55,7 @@ HARMLESS: Final = (
     "--kv-events-config", "--otlp-traces-endpoint", "--ssl-keyfile", "--ssl-certfile", "--safetensors-load-strategy",
     "--disable-frontend-multiprocessing", "--api-server-count", "--headless", "--data-parallel-address",
     "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank",
+    "--node-rank", "--master-addr", "--master-port",
     "--default-chat-template-kwargs", "--task", "--runner", "--allowed-origins", "--moe-backend",
 )  # fmt: skip
 

@@ -6,9 +6,10 @@ import msgspec
 
 from draftmark.configuration import Configuration, EngineName, Parallel
 from draftmark.errors import BadInput
-from draftmark.hardware import Machine
+from draftmark.hardware import Device, Machine
 from draftmark.model import Gqa, Layer, Mla, Model, NoMixer, WeightGroup
 from draftmark.physics.memory import element_bytes, kv_heads_of, weight_bytes
+from draftmark.planner.experts import expert_ranks, growth, slices
 from draftmark.units import Bytes
 
 _PLAIN: Final = ("f32", "float32", "f16", "float16", "bf16", "bfloat16")
@@ -44,7 +45,7 @@ def check(model: Model, configuration: Configuration, machine: Machine) -> None:
         raise BadInput(
             f"the layout takes {parallel.gpus} GPUs, there are {machine.count}",
             place="--gpu",
-            remedy=f"plan for {machine.device.name} x {parallel.gpus}, or make the layout smaller",
+            remedy=f"plan for --gpu NAME:{parallel.gpus}, all hosts' GPUs together, or make the layout smaller",
         )
 
 
@@ -93,9 +94,8 @@ def check_columns(model: Model, configuration: Configuration) -> None:
     if model.quantization == "mxfp4":
         return
     if model.experts is not None:
-        ranks = max(1, expert_ranks(configuration) // parallel.expert)
         remedy = "choose fewer ranks, or expert parallelism over all of them"
-        _check_share(model, model.experts.intermediate_size, ranks, "of an expert", remedy)
+        _check_share(model, model.experts.intermediate_size, slices(configuration), "of an expert", remedy)
     if any(not layer.experts and not isinstance(layer.mixer, NoMixer) for layer in model.layers):
         _check_share(model, model.intermediate_size, parallel.tensor, "of a layer", "choose fewer ranks")
 
@@ -196,14 +196,26 @@ def served(group: WeightGroup, configuration: Configuration, model: Model) -> We
     return msgspec.structs.replace(group, bytes=Bytes(round(group.parameters * size)))
 
 
-def rank_weights(model: Model, configuration: Configuration, stage: Stage) -> Bytes:
+def held(group: WeightGroup, configuration: Configuration, model: Model, device: Device) -> WeightGroup:
+    """A group as kernels hold it: as it is served, and experts with their padding.
+
+    Raises:
+        BadInput: the quantization that is asked for is not known.
+    """
+    found = served(group, configuration, model)
+    if group.role != "experts":
+        return found
+    return msgspec.structs.replace(found, bytes=Bytes(round(found.bytes * growth(model, configuration, device))))
+
+
+def rank_weights(model: Model, configuration: Configuration, stage: Stage, device: Device) -> Bytes:
     """Weights on one rank of a stage.
 
     Under DP attention the attention's weights divide by the ranks of one group only, embedding and dense parts are
     held whole, and experts divide by all ranks.
     """
     parallel = configuration.parallel
-    groups = tuple(served(group, configuration, model) for group in stage_groups(model, stage))
+    groups = tuple(held(group, configuration, model, device) for group in stage_groups(model, stage))
     heads = kv_heads_of(model)
     if not parallel.data_attention:
         experts = tuple(group for group in groups if group.role == "experts")
@@ -223,12 +235,3 @@ def rank_weights(model: Model, configuration: Configuration, stage: Stage) -> By
             ranks = parallel.tensor if group.role in ("mlp", "shared_experts") else 1
         total += weight_bytes((group,), ranks, heads)
     return Bytes(total)
-
-
-def expert_ranks(configuration: Configuration) -> int:
-    """Ranks that share the experts: tensor-parallel ones; vLLM's data-parallel ones share them too.
-
-    vLLM 0.32, fused_moe/config.py (flatten_tp_across_dp_and_pcp): whole experts or slices, over tensor x data ranks.
-    """
-    parallel = configuration.parallel
-    return parallel.tensor * (parallel.data if configuration.engine == "vllm" else 1)

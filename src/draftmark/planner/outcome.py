@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     risks: tuple[Risk, ...]
     reasons: tuple[Reason, ...]
     conflicts: tuple[str, ...] = ()
-    """What the engine refuses to combine and the configuration does: it does not start."""
+    """What the engine refuses to combine and the configuration does, or what else it refuses: it does not start."""
     notes: tuple[str, ...] = ()
     reach: Reach | None = None
     """Whether a target fits, where one was given."""

@@ -1,6 +1,8 @@
 """`plan`: one configuration in, one prediction out; each engine has its own arithmetic."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,6 +16,7 @@ from draftmark.planner import embedded
 from draftmark.planner.asked import check
 from draftmark.planner.capable import check_device, check_method
 from draftmark.planner.combinations import broken
+from draftmark.planner.flags import has_flag
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
@@ -22,6 +25,10 @@ from draftmark.planner.target import Target, check_target
 from draftmark.planner.visible import check_visible
 from draftmark.planner.vllm import predict as vllm
 from draftmark.units import Bytes
+
+HOST: Final = 8
+"""GPUs that one host has at most, but for racks joined by NVLink."""
+_QUANTIZED_NAME: Final = re.compile(r"(?i)(?<![a-z0-9])(nvfp4|mxfp4|fp8|int4|int8|w4a16|w8a8|awq|gptq)(?![a-z0-9])")
 
 
 def plan(
@@ -59,14 +66,37 @@ def plan(
         found = sglang.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
     else:
         found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
-    notes = (*unread(found.configuration), *weaker, *idle(found.configuration, machine), *found.notes)
-    return msgspec.structs.replace(found, conflicts=conflicts(found.configuration, model, machine), notes=notes)
+    said = (*unread(found.configuration), *weaker, *idle(found.configuration, machine), *hosts(found.configuration))
+    notes = (*said, *misnamed(model, configuration), *found.notes)
+    clashes = (*conflicts(found.configuration, model, machine), *found.conflicts)
+    return msgspec.structs.replace(found, conflicts=clashes, notes=notes)
 
 
 def idle(configuration: Configuration, machine: Machine) -> tuple[str, ...]:
     """What a layout leaves unused."""
     used = configuration.parallel.gpus
     return () if used >= machine.count else (f"this layout uses {used} of the {machine.count} GPUs",)
+
+
+def hosts(configuration: Configuration) -> tuple[str, ...]:
+    """Says so where more GPUs are planned than one host has, and the command names no hosts."""
+    count = configuration.parallel.gpus
+    if count <= HOST or has_flag(configuration, "--nnodes"):
+        return ()
+    spread = "over several hosts each is started with --nnodes and --node-rank of its own"
+    return (f"{count} GPUs are planned as if one host had them; {spread}, and NCCL may take more than was measured",)
+
+
+def misnamed(model: Model, configuration: Configuration) -> tuple[str, ...]:
+    """Says so where a model's name tells of a quantization that its config does not.
+
+    ModelOpt's older checkpoints say it in hf_quant_config.json alone, which is not there beside a lone config.json.
+    """
+    found = _QUANTIZED_NAME.search(model.name)
+    if found is None or model.quantization is not None or configuration.quantization is not None:
+        return ()
+    said = f"the name says {found[0]} and the config names no quantization: the weights are planned in {model.dtype}"
+    return (f"{said}; put the checkpoint's hf_quant_config.json beside the config.json if there is one",)
 
 
 def conflicts(configuration: Configuration, model: Model, machine: Machine) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,8 +23,7 @@ def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
     if found.shown:
         yield candidates_table(found.shown)
     if found.short:
-        others = "1 other was tried and does" if found.short == 1 else f"{found.short} others were tried and do"
-        yield Text(f"{others} not reach it.")
+        yield Text(short_text(found))
     if command is not None:
         yield Text("Launch this first:", style="bold")
         yield Text(shell(command), no_wrap=True, overflow="ignore")
@@ -37,6 +38,24 @@ def solve(found: Solution, command: Command | None) -> Iterator[RenderableType]:
         yield Text(f"Note: {note}.")
     for flag in found.asked.not_understood:
         yield Text(f"Not understood, and not in the prediction: {flag}", style="bold")
+
+
+def document(found: Solution, command: Command | None) -> dict[str, Any]:
+    """What the text says, for programs: the solution, what each candidate's columns show, and the command to launch."""
+    fields: dict[str, Any] = msgspec.to_builtins(found)
+    for shown, one in zip(fields["candidates"], found.candidates, strict=True):
+        shown["fits"], shown["risk"], shown["headroom"] = one.probability, one.plan.worst_risk, one.headroom
+        shown["reaches"], shown["safe"] = one.reaches, one.good
+    fields["command"] = None if command is None else msgspec.to_builtins(command)
+    return fields
+
+
+def short_text(found: Solution) -> str:
+    """How many configurations were tried and fall short."""
+    if not found.shown:
+        return "1 configuration was tried." if found.short == 1 else f"{found.short} configurations were tried."
+    others = "1 other was tried and does" if found.short == 1 else f"{found.short} others were tried and do"
+    return f"{others} not reach it."
 
 
 def target_text(found: Solution) -> Text:

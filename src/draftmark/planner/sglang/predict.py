@@ -9,8 +9,8 @@ from draftmark.errors import BadInput
 from draftmark.hardware import Machine
 from draftmark.ledger import Pool
 from draftmark.model import Gqa, Mla, Model
-from draftmark.planner import layout
-from draftmark.planner.flags import number_flag
+from draftmark.planner import experts, layout
+from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason
 from draftmark.planner.room import room
@@ -55,12 +55,7 @@ def predict(
     ranks = [rank(model, full, machine, stage, rules, free=free, draft=draft, learned=learned) for stage in stages]
     worst = min(ranks, key=lambda one: one.pools.tokens)
     running = asked_running(full, worst, model)
-    if running < 1 and worst.pools.tokens > 0:
-        raise BadInput(
-            f"a pool of {worst.pools.tokens} tokens has room for no running request (tp_worker.py refuses to start)",
-            place="--pool-tokens (--max-total-tokens), --max-mamba-cache-size",
-            remedy="ask for a larger one, or leave it to the engine",
-        )
+    idle = no_request(configuration, worst.pools.tokens, running)
     if full.max_running is None:
         why = "the engine's own limit: 2,048 to 4,096 by the pool, at most half its tokens or what states allow"
         reasons = (*reasons, Reason(field="max_running", value=str(running), why=why))
@@ -96,7 +91,12 @@ def predict(
         ),
         risks=risks(worst, ledgers[0], model, full, machine, rules),
         reasons=reasons,
-        notes=(*beyond(worst, configuration, full, rules), *notes(worst, rules, model)),
+        conflicts=idle,
+        notes=(
+            *beyond(worst, configuration, full, rules),
+            *experts.note(model, full, machine.device),
+            *notes(worst, rules, model),
+        ),
         reach=None if target is None else reach(worst, full, target, max(0, tokens)),
     )
 
@@ -134,6 +134,27 @@ def reach(worst: Rank, full: Configuration, target: Target, tokens: int) -> Reac
         concurrency=concurrency,
         pools=full.parallel.data,
         context_ranks=full.parallel.decode_context,
+    )
+
+
+def no_request(asked: Configuration, tokens: int, running: int) -> tuple[str, ...]:
+    """That SGLang refuses to start, where its pools have no room for one running request; nothing where they have.
+
+    Where the pool, its states or its requests were limited by the user that is an error; where the engine divides what
+    is left, another fraction mends it.
+
+    Raises:
+        BadInput: the limits that were asked for leave no room.
+    """
+    if running >= 1 or tokens <= 0:
+        return ()
+    cause = f"a pool of {tokens} tokens has room for no running request (tp_worker.py refuses to start)"
+    if asked.pool_tokens is None and asked.max_running is None and not has_flag(asked, "--max-mamba-cache-size"):
+        return (f"{cause}; raise the fraction, or set --max-mamba-cache-size where states take their share",)
+    raise BadInput(
+        cause,
+        place="--pool-tokens (--max-total-tokens), --max-running-requests, --max-mamba-cache-size",
+        remedy="ask for a larger one, or leave it to the engine",
     )
 
 

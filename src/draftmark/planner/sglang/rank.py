@@ -52,7 +52,7 @@ def rank(
     context, communication = terms.context(), terms.communication(full, machine.device)
     before = float(free if free is not None else machine.device.memory - context.bytes)
     before -= communication.bytes if communication else 0
-    own = terms.weights(layout.rank_weights(model, full, stage), exact=model.exact_weights)
+    own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
     drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     counted = drafted.bytes if drafted is not None and rules.draft_counted else 0
     rest = terms.unattributed()

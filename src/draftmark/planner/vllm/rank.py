@@ -53,7 +53,7 @@ def rank(
 ) -> Rank:
     """One rank's budget: ceil(total x utilization) less weights, profiled peak, and memory outside torch."""
     context, communication = terms.context(full), terms.communication(full, machine.device)
-    own = terms.weights(layout.rank_weights(model, full, stage), exact=model.exact_weights)
+    own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
     drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     peak = terms.activations(model, full, last=stage.last)
     captured = terms.graphs(full)

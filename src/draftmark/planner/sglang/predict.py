@@ -96,7 +96,7 @@ def predict(
         conflicts=idle,
         notes=(
             *beyond(worst, configuration, full, rules),
-            *experts.note(model, full, machine.device),
+            *experts.notes(model, full, machine.device),
             *notes(worst, rules, model),
         ),
         reach=None if target is None else reach(worst, full, target, max(0, tokens)),

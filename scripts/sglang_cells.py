@@ -9,8 +9,6 @@ ModelRunner and configurator are asked as they are. Nothing is loaded, quantizat
 be 1 or 8, and the cache to be bf16.
 """
 
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import sys
@@ -23,54 +21,18 @@ os.environ.update(HF_HUB_OFFLINE="1", SGLANG_LOG_LEVEL="ERROR")
 
 import torch
 import transformers
+from stand_in import Absent
 from transformers.models.auto import configuration_auto
 
 CONFIGS = Path(__file__).resolve().parents[1] / "tests" / "data" / "models" / "configs.jsonl"
 RANKS = (1, 8)
 ABSENT = ("torchvision", "sentencepiece", "einops", "compressed_tensors", "gguf")
-"""What SGLang imports and this needs not: a module with whatever is asked of it stands in."""
-
-
-class Anything(types.ModuleType):
-    """A module with whatever is asked of it."""
-
-    __path__: list[str] = []  # noqa: RUF012
-
-    def __getattr__(self, name: str) -> "Anything":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything(f"{self.__name__}.{name}")
-
-    def __call__(self, *_: object, **__: object) -> "Anything":
-        """Itself, whatever it is called with."""
-        return self
-
-    def __or__(self, other: object) -> "Anything":
-        return self
-
-    def __mro_entries__(self, _: object) -> tuple[type, ...]:
-        return (object,)
-
-
-class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what is not installed."""
-
-    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        """A specification of an absent package and its parts."""
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name.split(".")[0] in ABSENT else None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Anything:
-        """A module with whatever is asked of it."""
-        return Anything(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing to run."""
-        module.__path__ = []
+"""What SGLang imports and this needs not."""
 
 
 def import_sglang() -> tuple[Any, Any, Any, Any]:
     """Its ModelConfig, ModelRunner, configurator and algorithms; its configs take the place of newer transformers'."""
-    sys.meta_path.append(Absent())
+    sys.meta_path.append(Absent(ABSENT))
     register = configuration_auto.CONFIG_MAPPING.register
     configuration_auto.CONFIG_MAPPING.register = lambda key, value, **_: register(key, value, exist_ok=True)
     transformers.AutoConfig.register = staticmethod(lambda key, value, **_: register(key, value, exist_ok=True))

@@ -10,7 +10,6 @@ MiniMax M3's text as the part of a multimodal configuration.
 """
 
 import dataclasses
-import importlib.machinery
 import json
 import os
 import sys
@@ -24,45 +23,11 @@ os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", VLLM_HOST_IP="
 
 import torch
 import transformers.utils.import_utils as availability
+from stand_in import Absent
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "models"
 FIRST = "Qwen/Qwen3-30B-A3B"
 """Built first, so that the groups of ranks that experts need exist."""
-
-
-class Anything(types.ModuleType):
-    """A module with whatever is asked of it."""
-
-    __path__: list[str] = []  # noqa: RUF012
-
-    def __getattr__(self, name: str) -> "Anything":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything(f"{self.__name__}.{name}")
-
-    def __call__(self, *_: object, **__: object) -> "Anything":
-        """Itself, whatever it is called with."""
-        return self
-
-    def __or__(self, other: object) -> "Anything":
-        return self
-
-
-class Torchvision:
-    """Finds torchvision where it is not installed."""
-
-    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        """A specification of torchvision and its parts."""
-        mine = name.split(".")[0] == "torchvision"
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if mine else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Anything:
-        """A module with whatever is asked of it."""
-        return Anything(spec.name)
-
-    def exec_module(self, module: Anything) -> None:
-        """Nothing to run."""
-        module.__path__ = []
 
 
 class NoExperts(torch.nn.Module):
@@ -83,7 +48,7 @@ class NoExperts(torch.nn.Module):
 def prepare() -> None:
     """Put aside what does not concern the cache."""
     assert not availability.is_torchvision_available()  # before it can be found, so that the answer stays no
-    sys.meta_path.append(Torchvision())  # type: ignore[arg-type]
+    sys.meta_path.append(Absent(("torchvision",)))
     import vllm.model_executor.models.nemotron_h as nemotron
     import vllm.model_executor.models.registry as registry
     import vllm.models.minimax_m3.nvidia.model as minimax

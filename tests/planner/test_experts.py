@@ -81,3 +81,27 @@ def test_backends_that_read_no_mxfp4_get_bfloat16_and_it_is_said(
     assert any("bfloat16 with this expert backend" in note for note in found.notes) is whole
     held = next(entry.bytes for entry in found.ledgers[0].entries if entry.account == "weights") / GIB
     assert (held > 100) is whole
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("deepseek-ai/DeepSeek-R1", ("--moe-a2a-backend", "deepep"), "deepep's buffers"),
+        ("deepseek-ai/DeepSeek-R1", ("--moe-a2a-backend", "mooncake"), "mooncake's buffers"),
+        ("deepseek-ai/DeepSeek-R1", ("--moe-a2a-backend", "none"), None),
+        ("deepseek-ai/DeepSeek-R1", (), None),
+        ("Qwen/Qwen3-32B", ("--moe-a2a-backend", "deepep"), None),
+    ],
+)
+def test_buffers_between_experts_are_said_to_be_in_no_term(name: str, flags: tuple[str, ...], said: str | None) -> None:
+    found = plan(zoo_model(name), asked("sglang", 8, 8, flags=flags), parse_machine("h200:8"))
+    assert any("buffers, made at the first request" in note for note in found.notes) is (said is not None)
+    assert said is None or any(said in note for note in found.notes)
+
+
+def test_logits_are_of_the_requests_that_run() -> None:
+    """Two requests at once have two rows of logits, whatever the largest captured batch."""
+    few = asked("sglang", max_running=2, graph_batch=256)
+    found = plan(zoo_model("Qwen/Qwen3-8B"), few, parse_machine("h200"))
+    entry = next(entry for entry in found.ledgers[0].entries if entry.account == "logits")
+    assert entry.why.startswith("2 rows")

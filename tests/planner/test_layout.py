@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from draftmark.configuration import Configuration, Parallel
 from draftmark.machine.catalogue import parse_machine
-from draftmark.planner.layout import attention_ranks, draft_groups, rank_weights, stages, vllm_stages
+from draftmark.planner.layout import attention_ranks, rank_weights, stages, vllm_stages
 from draftmark.units import GIB
 from tests.zoo import zoo_model
 
@@ -55,10 +55,3 @@ def test_stages_together_hold_the_model() -> None:
     whole = rank_weights(model, asked(), stages(64, 1)[0], H200)
     parts = sum(rank_weights(model, asked(), stage, H200) for stage in stages(64, 3))
     assert parts == whole
-
-
-def test_draft_layers_are_worked_out_from_the_last_layer() -> None:
-    model = zoo_model("deepseek-ai/DeepSeek-R1")
-    size = sum(group.bytes for group in draft_groups(model))
-    assert size == pytest.approx(11.5e9, rel=0.05)  # one layer of experts in fp8, and the projection that joins it
-    assert draft_groups(zoo_model("Qwen/Qwen3-32B")) == ()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from draftmark.cli.engine_options import Revision
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show, show_json
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def observe(
         str | None, typer.Option(help="Its model, where the log names a folder that is not on this machine.")
     ] = None,
     draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The same for the draft model.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Revision of the repository.")] = None,
+    revision: Revision = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from draftmark.cli import engine_options as options
+from draftmark.cli.engine_options import tokens
 from draftmark.cli.options import JsonOption, StoreOption, show, show_json
 from draftmark.cli.pasted import launch_words, read_command, refuse_beside, refuse_together
 from draftmark.cli.ready import gather, launch, learned_from
 
 if TYPE_CHECKING:
+    from draftmark.cli.ready import Ready
     from draftmark.planner import Target
-    from draftmark.units import Tokens
 
 
 def plan(
@@ -27,31 +29,27 @@ def plan(
     engine_version: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Its version; the newest that is known otherwise.")
     ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="NAME[:COUNT]", help="GPUs, like h200:8; those of this machine otherwise.")
-    ] = None,
-    device: Annotated[
-        Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
-    ] = None,
+    gpu: options.Gpu = None,
+    device: options.Device = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="Tensor-parallel ranks; over all GPUs otherwise.", show_default=False)
     ] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.", show_default=False)] = None,
-    dtype: Annotated[str | None, typer.Option(help="The dtype to serve in; the checkpoint's otherwise.")] = None,
+    dtype: options.Dtype = None,
     kv_dtype: Annotated[str | None, typer.Option(help="The cache's dtype, in the engine's words.")] = None,
-    mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
-    pool_tokens: Annotated[str | None, typer.Option(metavar="N", help="An explicit pool, like 200k.")] = None,
-    memory: Annotated[str | None, typer.Option(metavar="BYTES", help="The embedded engine's limit, like 2Gi.")] = None,
-    chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
-    max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
-    max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
+    mem_fraction: options.MemFraction = None,
+    pool_tokens: options.PoolTokens = None,
+    memory: options.Memory = None,
+    chunk: options.Chunk = None,
+    max_running: options.MaxRunning = None,
+    max_context: options.MaxContext = None,
     context: Annotated[
         str | None, typer.Option(metavar="N", help="Target: tokens of context, like 200k; solves for the flags.")
     ] = None,
     output: Annotated[str, typer.Option(metavar="N", help="Target: tokens of output.")] = "0",
     concurrency: Annotated[int, typer.Option(min=1, help="Target: requests at once.")] = 1,
     draft: Annotated[str | None, typer.Option(metavar="MODEL", help="The draft model; its config is read.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Revision of the repository.")] = None,
+    revision: options.Revision = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -59,8 +57,6 @@ def plan(
     from draftmark.configuration import Configuration, Parallel
     from draftmark.engines.adapter import Pasted
     from draftmark.report.plan import plan as render
-    from draftmark.report.solve import document
-    from draftmark.report.solve import solve as render_solution
 
     words = launch_words(model, command)
     wanted = Configuration(
@@ -88,19 +84,31 @@ def plan(
     if not words:
         ready = ready.spread()
     if wanted_target is not None:
-        solution = ready.solve(wanted_target)
-        if json:
-            show_json(document(solution, launch(solution)))
-        else:
-            show(*render_solution(solution, launch(solution)))
-        if solution.first is None:
-            raise typer.Exit(1)
+        _show_solution(ready, wanted_target, json=json)
         return
     found = ready.plan()
     if json:
         show_json(found)
     else:
         show(*render(found))
+
+
+def _show_solution(ready: "Ready", target: "Target", *, json: bool) -> None:
+    """Print the flags that reach a target.
+
+    Raises:
+        Exit: none do; the code is 1.
+    """
+    from draftmark.report.solve import document
+    from draftmark.report.solve import solve as render
+
+    solution = ready.solve(target)
+    if json:
+        show_json(document(solution, launch(solution)))
+    else:
+        show(*render(solution, launch(solution)))
+    if solution.first is None:
+        raise typer.Exit(1)
 
 
 def target_of(context: str | None, output: str, concurrency: int) -> "Target | None":
@@ -120,20 +128,3 @@ def target_of(context: str | None, output: str, concurrency: int) -> "Target | N
     if length is None:
         return None
     return Target(context=length, output=tokens("--output", output) or Tokens(0), concurrency=concurrency)
-
-
-def tokens(flag: str, text: str | None) -> "Tokens | None":
-    """A number of tokens as people write it.
-
-    Raises:
-        BadInput: it is not one.
-    """
-    from draftmark.errors import BadInput
-    from draftmark.units import parse_tokens
-
-    if text is None:
-        return None
-    try:
-        return parse_tokens(text)
-    except ValueError as error:
-        raise BadInput(str(error), place=flag) from error

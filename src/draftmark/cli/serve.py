@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from draftmark.cli import engine_options as options
 from draftmark.cli import serving
+from draftmark.cli.engine_options import tokens
 from draftmark.cli.options import JsonOption, StoreOption, open_store, show_json
-from draftmark.cli.plan import tokens
 from draftmark.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -22,19 +23,15 @@ def serve(
         list[str] | None, typer.Argument(metavar="[-- FLAGS]", help="Flags for the engine, as it spells them.")
     ] = None,
     engine: Annotated[Literal["embedded", "sglang", "vllm"], typer.Option(help="The engine to start.")] = "embedded",
-    gpu: Annotated[
-        str | None, typer.Option(metavar="NAME[:COUNT]", help="GPUs to predict for; those of this machine otherwise.")
-    ] = None,
-    device: Annotated[
-        Literal["cpu", "cuda"] | None, typer.Option(help="For the embedded engine; cpu where there is no GPU.")
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help="The dtype to serve in.")] = None,
-    mem_fraction: Annotated[float | None, typer.Option(min=0, max=1, help="The engine's memory fraction.")] = None,
-    pool_tokens: Annotated[str | None, typer.Option(metavar="N", help="An explicit pool, like 200k.")] = None,
-    memory: Annotated[str | None, typer.Option(metavar="BYTES", help="The embedded engine's limit, like 2Gi.")] = None,
-    chunk: Annotated[str | None, typer.Option(metavar="N", help="Most tokens of one prefill step.")] = None,
-    max_running: Annotated[int | None, typer.Option(min=1, help="Most requests at once.")] = None,
-    max_context: Annotated[str | None, typer.Option(metavar="N", help="Longest request that is admitted.")] = None,
+    gpu: options.Gpu = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    mem_fraction: options.MemFraction = None,
+    pool_tokens: options.PoolTokens = None,
+    memory: options.Memory = None,
+    chunk: options.Chunk = None,
+    max_running: options.MaxRunning = None,
+    max_context: options.MaxContext = None,
     dummy_weights: Annotated[
         bool, typer.Option("--dummy-weights", help="Start with made-up weights: the same memory, loaded in seconds.")
     ] = False,

@@ -4,7 +4,8 @@ import re
 import shlex
 from typing import Final
 
-from draftmark.engines import flags
+from draftmark.engines.flags import split
+from draftmark.engines.listed import logged
 
 _LISTS: Final = ("server_args=", "args: {", "args: Namespace(", " with config: ")
 """Before the arguments as the engine lists them: SGLang's all, vLLM's that differ (all up to 0.8), vLLM's engine's."""
@@ -46,7 +47,7 @@ class Settings:
             return
         mark = next((mark for mark in _LISTS if mark in line), None)
         if mark is not None:
-            self.give(flags.logged(line.partition(mark.rstrip("{"))[2]))
+            self.give(logged(line.partition(mark.rstrip("{"))[2]))
             return
         if launch := _LAUNCH.search(line):
             self.give(_split(launch["words"]))
@@ -55,11 +56,11 @@ class Settings:
 
     def give(self, argv: tuple[str, ...]) -> None:
         """Learn from arguments; what vLLM takes as a JSON object counts like flags of its own."""
-        found = {given.name: given.values for given in flags.split(argv) if given.name}
+        found = {given.name: given.values for given in split(argv) if given.name}
         self.flags |= found
         for name in _OBJECTS:
             for value in found.get(name, ()):
-                self.flags |= {given.name: given.values for given in flags.split(flags.logged(value))}
+                self.flags |= {given.name: given.values for given in split(logged(value))}
 
     def word(self, *names: str) -> str | None:
         """The value of the first of these flags that has one."""

@@ -1,8 +1,6 @@
 """Launch flags, both ways: argv -> Configuration, Configuration -> argv. Each engine brings its table."""
 
-import ast
 import difflib
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -10,8 +8,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from draftmark.configuration import Configuration, EngineName
+from draftmark.engines.adapter import Pasted
 from draftmark.engines.offered import choices, options
-from draftmark.engines.words import Given, Read, name_unknown
+from draftmark.engines.words import Given, Read, name_unknown, strange
 from draftmark.errors import BadInput
 
 Kind = Literal["integer", "iec", "binary", "number", "text", "on", "off"]
@@ -35,11 +34,6 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's words for ours: (theirs, ours)."""
 
 
-_LISTED: Final = re.compile(
-    r"""(?<![\w.'"-])['"]?(\w+)['"]?(?:=|: )('[^']*'|"[^"]*"|\[[^\]]*\]|\{[^{}]*\}|[^\s,(){}\[\]]+)(?=[,)} ]|$)"""
-)
-"""One argument among those that an engine lists in its log: its name, and its value as Python prints it."""
-_UNSET: Final = ("None", "'none'", "'null'", "'auto'", "''", "[]", "{}")
 _FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
 _SCALED: Final = re.compile(r"(\d+)(\.\d+)?([a-zA-Z]+)")
 IEC: Final = {
@@ -67,36 +61,6 @@ def split(argv: tuple[str, ...]) -> Iterator[Given]:
             values.append(word)
     if name or values:
         yield Given(name=name, values=tuple(values))
-
-
-def logged(line: str, names: Collection[str] | None = None) -> tuple[str, ...]:
-    """Arguments again, from a line on which an engine lists them (`ServerArgs(a=1, b='x')`, `{'a': 1, 'b': 'x'}`).
-
-    Args:
-        line: the line.
-        names: flags that are wanted, where the line has more than was given; all of them otherwise.
-    """
-    words: list[str] = []
-    for field, value in _LISTED.findall(line):
-        flag = "--" + field.replace("_", "-")
-        if value == "False":
-            flag = flag.replace("--", "--no-", 1)
-        if value not in _UNSET and (names is None or flag in names):
-            words += [flag, *_words(value)]
-    return tuple(words)
-
-
-def _words(value: str) -> list[str]:
-    """What follows a flag, from how Python prints its value."""
-    if value in ("True", "False"):
-        return []
-    try:
-        read_back = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return [value]
-    if isinstance(read_back, list):
-        return [str(one) for one in read_back]
-    return [json.dumps(read_back)] if isinstance(read_back, dict) else [str(read_back)]
 
 
 def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:
@@ -241,11 +205,6 @@ def nest(values: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def named_layout(values: dict[str, Any]) -> frozenset[str]:
-    """Fields of `Parallel` among the (nested) field values."""
-    return frozenset(path.partition(".")[2] for path in values if path.startswith("parallel."))
-
-
 def configure(values: dict[str, Any]) -> Configuration:
     """A configuration from (nested) field values.
 
@@ -256,6 +215,31 @@ def configure(values: dict[str, Any]) -> Configuration:
         return msgspec.convert(nest(values), Configuration)
     except msgspec.ValidationError as error:
         raise BadInput(str(error), place="launch command", remedy="check the command") from error
+
+
+def pasted(values: dict[str, Any], set_to: Assigned, *, stray: tuple[str, ...], notes: tuple[str, ...]) -> Pasted:
+    """What a launch command says, once its flags are sorted; `auto` for the cache's dtype sets none.
+
+    Args:
+        values: (nested) fields of the configuration, and the model's `revision`.
+        set_to: what the flags were sorted into.
+        stray: words that belong to no flag.
+        notes: what the engine makes of them that their writer may not expect.
+
+    Raises:
+        BadInput: a value is out of its field's domain.
+    """
+    fields = {name: value for name, value in values.items() if name != "revision"}
+    if fields.get("kv_dtype") == "auto":
+        del fields["kv_dtype"]
+    configuration = configure({**fields, "flags": set_to.kept})
+    return Pasted(
+        configuration=configuration,
+        not_understood=(*set_to.unknown, *stray, *strange(configuration.environment, configuration.engine)),
+        notes=notes,
+        revision=values.get("revision"),
+        layout=frozenset(path.partition(".")[2] for path in fields if path.startswith("parallel.")),
+    )
 
 
 def spelled(flag: Flag, offered: Collection[str]) -> str:

@@ -7,16 +7,15 @@ from draftmark.engines.adapter import Pasted
 from draftmark.engines.flags import (
     Flag,
     assign,
-    configure,
     last_value,
-    logged,
-    named_layout,
     on_gpus,
+    pasted,
     read,
     refuse_file,
     write,
 )
-from draftmark.engines.words import Given, read_words, strange, strays, twice
+from draftmark.engines.listed import logged
+from draftmark.engines.words import Given, read_words, strays, twice
 
 TABLE: Final = (
     Flag(names=("--model-path", "--model"), field="model", kind="text"),
@@ -113,17 +112,8 @@ def parse_flags(
     if any(name.startswith("speculative.") for name in values) and "speculative.algorithm" not in values:
         values = {name: value for name, value in values.items() if not name.startswith("speculative.")}
         notes.append("without --speculative-algorithm SGLang speculates not at all: its other flags change nothing")
-    if values.get("kv_dtype") == "auto":
-        del values["kv_dtype"]
-    revision = values.pop("revision", None)
     stray = strays(found.positional, any_version=any_version)
-    return Pasted(
-        configuration=configure({**values, "flags": set_to.kept}),
-        not_understood=(*set_to.unknown, *stray, *strange(environment, "sglang")),
-        notes=tuple(notes),
-        revision=revision,
-        layout=named_layout(values),
-    )
+    return pasted(values, set_to, stray=stray, notes=tuple(notes))
 
 
 def _groups(given: Given) -> dict[str, Any]:

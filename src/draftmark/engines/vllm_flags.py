@@ -8,16 +8,15 @@ from draftmark.engines.adapter import Pasted
 from draftmark.engines.flags import (
     Flag,
     assign,
-    configure,
     last_value,
-    logged,
-    named_layout,
     on_gpus,
+    pasted,
     refuse_file,
     write,
 )
+from draftmark.engines.listed import logged
 from draftmark.engines.offered import choices
-from draftmark.engines.words import Given, read_words, strange, strays, twice
+from draftmark.engines.words import Given, read_words, strays, twice
 from draftmark.errors import BadInput
 
 TABLE: Final = (
@@ -93,19 +92,10 @@ def parse_flags(
     set_to = assign(found, TABLE, "vllm", version, any_version=any_version, kept=KEPT, harmless=HARMLESS, own=own)
     model = "".join(found.positional[:1])
     values = {"engine": "vllm", "environment": environment, "model": model, **set_to.values}
-    if values.get("kv_dtype") == "auto":
-        del values["kv_dtype"]
     if "--enable-expert-parallel" in set_to.kept:
         values["parallel.expert"] = values.get("parallel.tensor", 1) * values.get("parallel.data", 1)
-    revision = values.pop("revision", None)
     stray = strays(found.positional[1:], any_version=any_version)
-    return Pasted(
-        configuration=configure({**values, "flags": set_to.kept}),
-        not_understood=(*set_to.unknown, *stray, *strange(environment, "vllm")),
-        notes=twice(found.given, "vllm"),
-        revision=revision,
-        layout=named_layout(values),
-    )
+    return pasted(values, set_to, stray=stray, notes=twice(found.given, "vllm"))
 
 
 def without_graphs(given: Given) -> bool:

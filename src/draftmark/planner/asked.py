@@ -18,7 +18,11 @@ TABLES: Final[dict[EngineName, tuple[Flag, ...]]] = {"sglang": sglang_flags.TABL
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float", "half")
 """What SGLang and vLLM serve in; the embedded engine knows the first four."""
 _SHORT_NAMES: Final = {"auto": None, "float": "float32", "half": "float16", "bf16": "bfloat16"}
-_SIZED: Final = (*ELEMENT_BYTES, "auto", "bf16", "fp8_inc", "fp8_ds_mla")
+_SIZED: Final[dict[EngineName, tuple[str, ...]]] = {
+    "embedded": (),
+    "sglang": (*ELEMENT_BYTES, "auto", "bf16", "fp4_mx_block16", "mxfp8", "nvfp4"),
+    "vllm": (*ELEMENT_BYTES, "auto", "fp8_inc", "fp8_ds_mla", "nvfp4", "nvfp4_4over6"),
+}
 """Caches whose bytes a token are known."""
 _BLOCK: Final = 16
 """Tokens of which vLLM's blocks are multiples since 0.18: every backend takes 16, or a fixed multiple of it."""
@@ -99,7 +103,7 @@ def _names(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
                 f"unknown {what} {value!r}",
                 f"known to {engine} {or_newest(engine, version)}: {', '.join(known)}",
             )
-    if configuration.kv_dtype is not None and engine != "embedded" and configuration.kv_dtype not in _SIZED:
+    if configuration.kv_dtype is not None and engine != "embedded" and configuration.kv_dtype not in _SIZED[engine]:
         cause = f"it is not known how many bytes a token takes in {configuration.kv_dtype!r}"
         yield "kv_dtype", cause, "plan another cache, like fp8_e4m3"
 

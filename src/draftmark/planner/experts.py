@@ -7,7 +7,7 @@ from draftmark.engines.offered import or_newest
 from draftmark.engines.versions import parse_version
 from draftmark.hardware import Device
 from draftmark.model import Model
-from draftmark.planner.flags import text_flag
+from draftmark.planner.flags import has_flag, text_flag
 
 FOUR_BITS: Final = ("triton_kernel", "triton_kernels", "flashinfer_mxfp4", "marlin", "deep_gemm")
 """SGLang's expert backends that read MXFP4; any other is given bfloat16."""
@@ -79,13 +79,19 @@ def unpacked(model: Model, configuration: Configuration, device: Device) -> bool
     return whole and device.architecture not in _BLACKWELL
 
 
-def note(model: Model, configuration: Configuration, device: Device) -> tuple[str, ...]:
-    """Says so where MXFP4 experts are held in bfloat16."""
-    if not unpacked(model, configuration, device):
-        return ()
-    why = "SGLang turns mxfp4 experts into bfloat16 with this expert backend (mxfp4.py: upcast_from_mxfp)"
-    kept = "they stay in 4 bits without --ep-size, --quantization and --moe-runner-backend"
-    return (f"{why}, which takes 3.8 times their memory; {kept}",)
+def notes(model: Model, configuration: Configuration, device: Device) -> tuple[str, ...]:
+    """Says so where MXFP4 experts are held in bfloat16, and where tokens go to experts through buffers of no term."""
+    found = []
+    if unpacked(model, configuration, device):
+        why = "SGLang turns mxfp4 experts into bfloat16 with this expert backend (mxfp4.py: upcast_from_mxfp)"
+        kept = "they stay in 4 bits without --ep-size, --quantization and --moe-runner-backend"
+        found.append(f"{why}, which takes 3.8 times their memory; {kept}")
+    through = text_flag(configuration, "--moe-a2a-backend")
+    if has_flag(configuration, "--enable-deepep-moe"):
+        through = through or "deepep"
+    if model.experts is not None and through not in (None, "none"):
+        found.append(f"{through}'s buffers, made at the first request, are in no term: leave headroom for them")
+    return tuple(found)
 
 
 def _up(number: int, multiple: int) -> int:

@@ -235,22 +235,3 @@ def rank_weights(model: Model, configuration: Configuration, stage: Stage, devic
             ranks = parallel.tensor if group.role in ("mlp", "shared_experts") else 1
         total += weight_bytes((group,), ranks, heads)
     return Bytes(total)
-
-
-def draft_groups(model: Model) -> tuple[WeightGroup, ...]:
-    """Weights of the draft layers that lie in the model; worked out from its last layer where headers are unread."""
-    exact = tuple(group for group in model.weights if group.role == "draft")
-    if exact or not model.draft_layers:
-        return exact
-    last = len(model.layers) - 1
-    projection = 2 * model.hidden_size * model.hidden_size
-    copied = [
-        msgspec.structs.replace(group, layer=last + 1 + number)
-        for number in range(model.draft_layers)
-        for group in model.weights
-        if group.layer == last
-    ]
-    joined = WeightGroup(
-        role="draft", layer=last + 1, bytes=Bytes(2 * projection), parameters=projection, dtype="BF16", split="none"
-    )
-    return (*copied, joined)

@@ -76,9 +76,9 @@ def pool_text(found: Plan) -> Text:
     pool = found.pool
     between = f", 90 % between {count(pool.low)} and {count(pool.high)}" if pool.low != pool.high else ""
     request = f" and {size(found.bytes_per_request)} a request" if found.bytes_per_request else ""
-    lines = [
-        f"Pool: {count(pool.tokens)} tokens{between}; {count(found.bytes_per_token)} B a token{request} on each GPU."
-    ]
+    where = "each GPU" if found.configuration.parallel.pipeline == 1 else "each GPU of the stage that sets the pool"
+    token = f"{count(found.bytes_per_token)} B a token{request} on {where}"
+    lines = [f"Pool: {count(pool.tokens)} tokens{between}; {token}."]
     if found.held != pool.tokens and found.pool.tokens:
         ranks = found.configuration.parallel.decode_context
         lines.append(

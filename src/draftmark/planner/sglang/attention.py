@@ -49,6 +49,22 @@ def page(configuration: Configuration, model: Model, device: Device) -> int:
     return 64 if backends & set(FIXED_PAGES) or selecting else 1
 
 
+def nvfp4_backends(configuration: Configuration, device: Device) -> tuple[Configuration, tuple[Reason, ...]]:
+    """The configuration with the backends that an NVFP4 cache has: native on SM100, FlashInfer's prefill elsewhere.
+
+    0.5.23, kv_cache_hook.py (handle_nvfp4_prefill_kv_dequant_dtype).
+    """
+    if configuration.kv_dtype != "nvfp4":
+        return configuration, ()
+    named = text_flag(configuration, "--prefill-attention-backend") or text_flag(configuration, "--attention-backend")
+    native = (device.architecture or "") in ("sm_100", "sm_103")
+    prefill = named or ("trtllm_mha" if native else "flashinfer")
+    chosen = ("--prefill-attention-backend", prefill, "--decode-attention-backend", "trtllm_mha")
+    why = "the engine's choice for an NVFP4 cache"
+    changed = msgspec.structs.replace(configuration, flags=(*configuration.flags, *chosen))
+    return changed, (Reason(field="attention backend", value=f"{prefill} prefill, trtllm_mha decode", why=why),)
+
+
 def own_pages(configuration: Configuration) -> tuple[Configuration, tuple[Reason, ...]]:
     """The configuration with a page that the named attention backend has: the engine changes one that it has not."""
     named = text_flag(configuration, "--attention-backend", "--decode-attention-backend")

@@ -18,6 +18,10 @@ STATE_RATIO: Final = 0.9
 """Bytes of recurrent states to one of keys and values, by default."""
 _QUANT_BLOCK: Final = 128
 _FP4_BLOCK: Final = 16
+FOUR_BITS: Final = ("fp4_e2m1", "fp4_mx_block16", "nvfp4")
+"""Caches of 4 bits with a scale of 8 bits for each block of 16 (0.5.23, fp4_kv_cache_quant_method.py)."""
+BLOCK_SCALED: Final = (*FOUR_BITS, "mxfp8")
+_MXFP8_BLOCK: Final = 32
 _DRAFT_SHARES_CELL: Final = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "MTP")
 
 
@@ -57,7 +61,7 @@ def cells(model: Model, configuration: Configuration, stage: Stage, rules: Rules
     elif rules.splits_windows(model.architecture) and any(_windowed(layer) for layer in layers):
         found = _split(layers, configuration)
     else:
-        counted = sum(heads_cell(layer, configuration) for layer in layers)
+        counted = sum(heads_cell(layer, configuration) for layer in layers) + workspace(layers, configuration)
         found = Cells(counted=counted, stored=counted)
     return _with_draft(found, model, configuration, layers, draft)
 
@@ -67,7 +71,7 @@ def _windowed(layer: Layer) -> bool:
 
 
 def heads_cell(layer: Layer, configuration: Configuration) -> int:
-    """One token in one layer of grouped-query attention: heads * (key + value) * element, and scales in fp4."""
+    """One token in one layer of grouped-query attention: heads * (key + value) * element, and scales of blocks."""
     if not isinstance(layer.mixer, Gqa):
         return 0
     dtype = configuration.kv_dtype or "bfloat16"
@@ -75,10 +79,23 @@ def heads_cell(layer: Layer, configuration: Configuration) -> int:
     ranks = attention_ranks(configuration.parallel) // context
     # Layers that share an earlier layer's cache have a pool all the same (Gemma 4 E4B: 42 layers, not 24).
     elements = cached_elements(msgspec.structs.replace(layer.mixer, cached=True), ranks)
-    if dtype == "fp4_e2m1":
+    if dtype == "mxfp8":
+        return elements + elements // _MXFP8_BLOCK
+    if dtype in FOUR_BITS:
         heads = elements // (layer.mixer.head_dim + layer.mixer.value_head_dim)
         return elements // 2 + heads * layer.mixer.head_dim * 2 // _FP4_BLOCK
     return int(elements * element_bytes(dtype))
+
+
+def workspace(layers: tuple[Layer, ...], configuration: Configuration) -> int:
+    """One layer's keys and values a token in fp8, which all layers share: FlashInfer's prefill reads no NVFP4.
+
+    0.5.23, fp4_kv_cache_quant_method.py (compute_cell_size): off SM100 it is part of what a token is counted with.
+    """
+    if configuration.kv_dtype != "nvfp4" or not has_flag(configuration, "--prefill-attention-backend", "flashinfer"):
+        return 0
+    plain = msgspec.structs.replace(configuration, kv_dtype="fp8_e4m3")
+    return max((heads_cell(layer, plain) for layer in layers), default=0)
 
 
 def _latent(layers: tuple[Layer, ...], configuration: Configuration, rules: Rules, model: Model) -> Cells:
@@ -91,7 +108,7 @@ def _latent(layers: tuple[Layer, ...], configuration: Configuration, rules: Rule
         if not isinstance(mixer, Mla):
             continue
         width = mixer.latent_rank + mixer.rope_dim
-        plain = width // 2 + width // _FP4_BLOCK if dtype == "fp4_e2m1" else int(width * element_bytes(dtype))
+        plain = width // 2 + width // _FP4_BLOCK if dtype in FOUR_BITS else int(width * element_bytes(dtype))
         scaled = plain
         if selecting and dtype == "fp8_e4m3" and not _raw_layout(configuration):
             scaled = mixer.latent_rank + mixer.latent_rank // _QUANT_BLOCK * 4 + 2 * mixer.rope_dim

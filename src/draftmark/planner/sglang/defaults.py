@@ -12,7 +12,7 @@ from draftmark.model import Mla, Model, Recurrent
 from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.layout import served_dtype
 from draftmark.planner.outcome import Reason
-from draftmark.planner.sglang.attention import backend, latent, own_pages, page
+from draftmark.planner.sglang.attention import backend, latent, nvfp4_backends, own_pages, page
 from draftmark.planner.sglang.cells import STATE_RATIO, WINDOW_RATIO
 from draftmark.planner.sglang.rules import Rules
 from draftmark.units import MIB, Tokens
@@ -79,6 +79,8 @@ def resolve(
     fill("version", ".".join(map(str, rules.version)), "the newest version whose rules were read")
     fill("dtype", *served_dtype(model, "sglang"))
     fill("context", model.context, "the model's own length")
+    full, chosen = nvfp4_backends(full, device)
+    reasons += chosen
     fill("page", Tokens(page(full, model, device)), "the attention backend's page")
     full, changed = own_pages(full)
     reasons += changed

@@ -14,6 +14,7 @@ from draftmark.planner.flags import has_flag, number_flag
 from draftmark.planner.learn import NOTHING, Learned
 from draftmark.planner.outcome import Plan, Reason
 from draftmark.planner.room import room
+from draftmark.planner.sglang.cells import BLOCK_SCALED
 from draftmark.planner.sglang.defaults import resolve
 from draftmark.planner.sglang.ledger import ledger, risks
 from draftmark.planner.sglang.pools import divide, running_requests
@@ -47,6 +48,7 @@ def predict(
     """
     rules = rules_for(configuration.version)
     refuse(model)
+    refuse_cache(model, configuration)
     for name in NUMBERS:
         number_flag(configuration, name)
     layout.check(model, configuration, machine)
@@ -94,7 +96,7 @@ def predict(
         conflicts=idle,
         notes=(
             *beyond(worst, configuration, full, rules),
-            *experts.note(model, full, machine.device),
+            *experts.notes(model, full, machine.device),
             *notes(worst, rules, model),
         ),
         reach=None if target is None else reach(worst, full, target, max(0, tokens)),
@@ -118,6 +120,26 @@ def refuse(model: Model) -> None:
             "no layer keeps anything a token, and SGLang sizes its pool by that",
             place=f"{model.name} ({model.architecture})",
             remedy="plan it for --engine vllm",
+        )
+
+
+def refuse_cache(model: Model, configuration: Configuration) -> None:
+    """Caches with scales of blocks were read for plain attention, and in 4 bits of one kind for latents (0.5.23).
+
+    Raises:
+        BadInput: the model mixes in windows, states or selectors, or has latents that such a cache does not hold.
+    """
+    dtype = configuration.kv_dtype
+    if dtype not in BLOCK_SCALED or dtype == "fp4_e2m1":
+        return
+    mixers = [layer.mixer for layer in model.layers]
+    plain = all(isinstance(mixer, Gqa) and mixer.window is None for mixer in mixers)
+    latent = dtype == "fp4_mx_block16" and all(isinstance(mixer, Mla) and not mixer.indexer for mixer in mixers)
+    if not plain and not latent:
+        raise BadInput(
+            f"it is not known what SGLang makes of a {dtype} cache for {model.architecture}",
+            place="--kv-cache-dtype",
+            remedy="plan another cache, like fp8_e4m3",
         )
 
 

@@ -7,12 +7,12 @@ from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
+from draftmark.planner.draft_weights import draft_weights
 from draftmark.planner.learn import Learned
 from draftmark.planner.sglang import terms
 from draftmark.planner.sglang.cells import Cells, States, cells, states
 from draftmark.planner.sglang.pools import Pools, divide, multimodal_reserve
 from draftmark.planner.sglang.rules import Rules
-from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.units import Bytes
 
@@ -53,7 +53,7 @@ def rank(
     before = float(free if free is not None else machine.device.memory - context.bytes)
     before -= communication.bytes if communication else 0
     own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
-    drafted = draft_weights(model, full, draft) if stage.last else None
+    drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     counted = drafted.bytes if drafted is not None and rules.draft_counted else 0
     rest = terms.unattributed()
     slack = before * (1 - (full.memory_fraction or 0))
@@ -80,16 +80,6 @@ def rank(
         learned=learned,
         pools=divide(budget, found, held, full, rules),
     )
-
-
-def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
-    """Weights of the draft on one rank; drafts share the target's ranks."""
-    if not drafts(full):
-        return None
-    groups = draft.weights if draft is not None else layout.draft_groups(model)
-    size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))
-    exact = draft.exact_weights if draft is not None else any(group.role == "draft" for group in model.weights)
-    return msgspec.structs.replace(terms.weights(size, exact=exact), deviation=0.1 * size)
 
 
 def shared_with_target(model: Model, full: Configuration, draft: Model | None) -> Bytes:

@@ -70,11 +70,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return self.since(0, 5, 9)
 
     @property
-    def latent_prefill_limit(self) -> int:
-        """Most tokens of a captured prefill with latent attention."""
-        return 8192 if self.since(0, 5, 20) else 2048
-
-    @property
     def latent_prefill(self) -> bool:
         """Prefill with latent attention is captured (0.5.15 refuses it)."""
         return self.since(0, 5, 20) or not self.since(0, 5, 15)

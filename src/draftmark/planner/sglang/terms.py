@@ -102,7 +102,8 @@ def activations(model: Model, configuration: Configuration, rules: Rules) -> Ter
 def logits(model: Model, configuration: Configuration) -> Term:
     """Logits of one decode step, in float32, and their copy while sampling."""
     draft = configuration.speculative
-    rows = (configuration.graph_batch or 1) * ((draft.draft_tokens or 1) if draft else 1)
+    batch = min(configuration.graph_batch or 1, configuration.max_running or 2**30)
+    rows = batch * ((draft.draft_tokens or 1) if draft else 1)
     size = rows * model.vocabulary * 4 // max(1, attention_ranks(configuration.parallel)) + rows * model.vocabulary * 4
     return Term(
         bytes=Bytes(size), deviation=0.3 * size, why=f"{rows} rows x {model.vocabulary:,} x 4 B, split and gathered"

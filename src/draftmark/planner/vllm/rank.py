@@ -7,11 +7,10 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.physics.memory import kv_heads_of, weight_bytes
 from draftmark.planner import layout
+from draftmark.planner.draft_weights import draft_weights
 from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import Learned
-from draftmark.planner.speculation import drafts
 from draftmark.planner.terms import Term, spread
 from draftmark.planner.vllm import terms
 from draftmark.planner.vllm.rules import Rules
@@ -55,7 +54,7 @@ def rank(
     """One rank's budget: ceil(total x utilization) less weights, profiled peak, and memory outside torch."""
     context, communication = terms.context(full), terms.communication(full, machine.device)
     own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
-    drafted = draft_weights(model, full, draft) if stage.last else None
+    drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     peak = terms.activations(model, full, last=stage.last)
     captured = terms.graphs(full)
     total = machine.device.memory if free is None else Bytes(free + context.bytes)
@@ -80,16 +79,6 @@ def rank(
         deviation=0.0 if fixed is not None else learned.deviation * math.hypot(spread(charged), rules.drift),
         learned=learned,
     )
-
-
-def draft_weights(model: Model, full: Configuration, draft: Model | None) -> Term | None:
-    """Weights of the draft on one rank."""
-    if not drafts(full):
-        return None
-    groups = draft.weights if draft is not None else layout.draft_groups(model)
-    size = weight_bytes(groups, full.parallel.tensor, kv_heads_of(draft or model))
-    exact = draft.exact_weights if draft is not None else any(group.role == "draft" for group in model.weights)
-    return msgspec.structs.replace(terms.weights(size, exact=exact), deviation=0.1 * size)
 
 
 def fixed_pool(full: Configuration) -> int | None:

@@ -127,15 +127,27 @@ def heads_specs(mixer: Gqa, dtype: str, ranks: int, *, chunked: bool) -> list[Sp
 
     The selector's key has one head, which every rank holds whole: MiniMax M3's takes 128 * 2 = 256 bytes a token beside
     2,048 bytes of keys and values in bf16 on one GPU. It has no scales and stays in bf16 under an fp8 cache.
+
+    Raises:
+        BadInput: the cache's dtype is none for heads.
     """
     if not mixer.cached:
         return []
-    token = int(cached_elements(mixer, ranks) * element_bytes(plain(dtype)))
+    if dtype == "fp8_ds_mla":
+        cause = "fp8_ds_mla is a layout of latents, and this model has heads"
+        raise BadInput(cause, place="--kv-cache-dtype", remedy="plan another cache, like fp8")
+    elements = cached_elements(mixer, ranks)
+    # NVFP4 has a scale of 8 bits for each block of 16 (0.32.0, torch_utils.py: nvfp4_kv_cache_full_dim).
+    token = elements // 2 + elements // 16 if dtype in NVFP4 else int(elements * element_bytes(plain(dtype)))
     if mixer.window is not None:
         return [Spec(kind="chunk" if chunked else "window", token=token, width=mixer.window)]
     if mixer.indexer is None:
         return [Spec(kind="full", token=token)]
     return [Spec(kind="full", token=token), Spec(kind="full", token=mixer.indexer.head_dim * _SELECTOR_ELEMENT)]
+
+
+NVFP4: Final = ("nvfp4", "nvfp4_4over6")
+"""Caches of 4 bits, which only heads have; latents have layouts of their own."""
 
 
 def plain(dtype: str) -> str:
@@ -144,7 +156,14 @@ def plain(dtype: str) -> str:
 
 
 def latent_specs(mixer: Mla, dtype: str) -> list[Spec]:
-    """A latent; with a selector also its key with scales, which is a cache of its own."""
+    """A latent; with a selector also its key with scales, which is a cache of its own.
+
+    Raises:
+        BadInput: the cache's dtype is none for latents.
+    """
+    if dtype in NVFP4:
+        cause = f"latent attention has no {dtype} cache"
+        raise BadInput(cause, place="--kv-cache-dtype", remedy="plan another cache, like fp8")
     width = mixer.latent_rank + mixer.rope_dim
     token = int(width * element_bytes(plain(dtype)))
     if mixer.indexer is None:

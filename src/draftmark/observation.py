@@ -51,6 +51,7 @@ QUANTITIES: Final[dict[str, str]] = {
     "blocks": "pages of the pool",
     "bytes_per_token": "of the pool, on one rank",
     "graphs": "bytes that captured graphs hold",
+    "captured": "largest step that graphs are captured for: requests, of prefill steps tokens (SGLang)",
     "graphs_estimated": "what vLLM expected them to hold",
     "activations": "bytes at the peak of a trial run",
     "peak": "the same with the estimate for graphs in it (vLLM since 0.30)",

@@ -208,3 +208,76 @@ def test_a_gated_model_wants_a_token() -> None:
 
 def test_a_python_that_a_running_engine_looks_for_is_not_its_own() -> None:
     assert "not-installed" not in codes(of(SGLANG + "sh: 1: python: not found\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "claim"),
+    [
+        (
+            "OSError: Can't load the configuration of '/models/q'. If you were trying to load it from the hub",
+            "/models/q is neither a folder of a checkpoint nor a model on the hub that can be read",
+        ),
+        (
+            "RuntimeError: Cannot find any model weights with `/models/q`",
+            "/models/q holds no weights that the engine can load",
+        ),
+        (
+            (
+                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them "
+                "in the cached files."
+            ),
+            "the hub cannot be reached, and m is not in the cache of this machine",
+        ),
+    ],
+)
+def test_what_of_a_model_is_not_there(line: str, claim: str) -> None:
+    (finding,) = of(VLLM + line + "\n").findings
+    assert (finding.code, finding.confidence, finding.claim) == ("no-such-model", "certain", claim)
+    assert moves(finding) == {"--model": ("set", None)}
+
+
+@pytest.mark.parametrize(
+    ("line", "claim"),
+    [
+        (
+            'FileNotFoundError: No such file or directory: "/models/q/model-00017-of-00092.safetensors"',
+            "/models/q/model-00017-of-00092.safetensors is not there",
+        ),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+            "a file of weights cannot be read: it is not whole",
+        ),
+        (
+            "Exception: Error while deserializing header: HeaderTooLarge",
+            "a file of weights cannot be read: it is not whole",
+        ),
+    ],
+)
+def test_weights_that_are_not_whole(line: str, claim: str) -> None:
+    (finding,) = of(VLLM + line + "\n").findings
+    assert (finding.code, finding.claim) == ("weights-unreadable", claim)
+
+
+@pytest.mark.parametrize(
+    ("line", "direction"),
+    [
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 12020). Please update", "raise"),
+        ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version", "raise"),
+        ("RuntimeError: Error 804: forward compatibility was attempted on non supported HW", "raise"),
+        ("pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.", "set"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "set"),
+    ],
+)
+def test_a_driver_that_does_not_fit(line: str, direction: str) -> None:
+    (finding,) = of(VLLM + line + "\n").findings
+    assert finding.code == "driver-mismatch"
+    assert moves(finding) == {"the GPU's driver": (direction, None)}
+
+
+def test_a_port_of_sglang_that_is_taken_before_the_exception_says_which() -> None:
+    line = "[2026-05-30 14:00:01] Port is already in use. dist_init_port=30233 port_base=30234 nccl_port=30236\n"
+    (finding,) = of(SGLANG + line).findings
+    assert (finding.code, moves(finding)) == ("address-in-use", {"--dist-init-addr": ("set", None)})
+    named = "ValueError: nccl_port at 30236 is not available in 30 seconds. lsof says nothing\n"
+    (finding,) = of(SGLANG + line + named).findings
+    assert moves(finding) == {"--nccl-port": ("set", "another port than 30236")}

@@ -1,5 +1,7 @@
 """Processes that end by a signal: which one, in every engine's words, and only where nothing says more."""
 
+import signal
+
 import pytest
 
 from tests.diagnose.logs import AFTER_WEIGHTS, OUT_OF_MEMORY, SERVING, VLLM, codes, moves, of
@@ -16,13 +18,21 @@ DIED = (  # SGLang 0.4.6, 0.5.15 and 0.5.23; vLLM 0.6.6, 0.10.2 and 0.32.0; cont
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{'Engine': {code}}}",
     "RuntimeError: Process EngineCore_0 (PID: 42) died with exit code {code}",
     "container draftmark-1 exited with {shell}",
+    "Nov 02 10:00:40 gpu07 systemd[1]: sglang.service: Main process exited, code=killed, status={signal}/SIG",
+    "Nov 02 10:00:40 gpu07 systemd[1]: sglang.service: Main process exited, code=dumped, status={signal}/SIG",
+    "2026-11-02 10:00:20,111 WARN exited: sglang (terminated by {name}; not expected)",
 )
 
 
+def died(line: str, number: int) -> str:
+    name = signal.Signals(number).name
+    return line.format(code=-number, shell=128 + number, signal=number, name=name) + "\n"
+
+
 @pytest.mark.parametrize("line", DIED)
-@pytest.mark.parametrize(("signal", "name"), [(9, None), (11, "SIGSEGV"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE")])
-def test_a_signal_is_named_whoever_tells_of_it(line: str, signal: int, name: str | None) -> None:
-    (finding,) = of(f"{AFTER_WEIGHTS}{line.format(code=-signal, shell=128 + signal)}\n").findings
+@pytest.mark.parametrize(("number", "name"), [(9, None), (11, "SIGSEGV"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE")])
+def test_a_signal_is_named_whoever_tells_of_it(line: str, number: int, name: str | None) -> None:
+    (finding,) = of(AFTER_WEIGHTS + died(line, number)).findings
     if name is None:
         assert (finding.code, finding.confidence) == ("killed", "possible")
         assert "host memory (or the container's limit)" in moves(finding)
@@ -47,10 +57,10 @@ def test_an_end_that_was_asked_for_is_no_death(code: int) -> None:
 
 
 @pytest.mark.parametrize("line", DIED)
-@pytest.mark.parametrize("signal", [9, 11, 6])
+@pytest.mark.parametrize("number", [9, 11, 6])
 @pytest.mark.parametrize("cause", ["ValueError: the weights are upside down\n", OUT_OF_MEMORY])
-def test_a_word_before_the_death_says_more(line: str, signal: int, cause: str) -> None:
-    found = codes(of(f"{AFTER_WEIGHTS}{cause}{line.format(code=-signal, shell=128 + signal)}\n"))
+def test_a_word_before_the_death_says_more(line: str, number: int, cause: str) -> None:
+    found = codes(of(AFTER_WEIGHTS + cause + died(line, number)))
     assert not {"killed", "crashed"} & set(found)
     assert found
 

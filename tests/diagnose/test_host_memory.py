@@ -116,3 +116,19 @@ def test_a_compiler_that_was_killed_wants_fewer_jobs(line: str, program: str) ->
 
 def test_the_gpus_own_words_are_not_the_hosts() -> None:
     assert "host-out-of-memory" not in codes(of(SCENARIO))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Nov 02 10:00:40 gpu07 systemd[1]: sglang.service: A process of this unit has been killed by the OOM killer.\n",
+        (
+            "Nov 02 10:00:40 gpu07 systemd[1]: sglang.service: Main process exited, code=killed, status=9/KILL\n"
+            "Nov 02 10:00:40 gpu07 systemd[1]: sglang.service: Failed with result 'oom-kill'.\n"
+        ),
+        "    State:          Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n",
+    ],
+)
+def test_whoever_supervises_the_engine_tells_of_the_oom_killer(lines: str) -> None:
+    (finding,) = of(AFTER_WEIGHTS + lines).findings
+    assert (finding.code, finding.confidence) == ("host-oom-killer", "certain")

@@ -216,3 +216,35 @@ def test_a_step_of_vllm_is_known_by_what_it_dumps_of_it(dump: str, model: str, c
     first = of(serving + OUT_OF_MEMORY + dump).findings[0]
     assert (first.code, first.confidence) == (code, confidence)
     assert ("--max-num-batched-tokens" in moves(first)) is (code == "prefill-oom")
+
+
+DECODES = "[2026-05-30 14:09:02 TP3] Decode batch, #running-req: {ran}, #token: 120, token usage: 0.90\n"
+RETRACTS = (
+    "[2026-05-30 14:09:03 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("ran", "failed", "value"),
+    [
+        (20, OUT_OF_MEMORY, "10"),
+        (48, OUT_OF_MEMORY, "24"),
+        (44, RETRACTS, "41"),
+        (44, RETRACTS + DECODES.format(ran=12), "41"),
+    ],
+)
+def test_fewer_requests_than_ran_and_not_than_may_run(ran: int, failed: str, value: str) -> None:
+    found = of(SERVING + DECODES.format(ran=ran) + failed).findings[0]
+    assert moves(found)["--max-running-requests"] == ("lower", value), "the server may run 48"
+
+
+def test_a_draft_model_beside_the_pool_wants_a_smaller_pool() -> None:
+    frames = (
+        '  File "/sglang/srt/speculative/eagle_worker.py", line 120, in __init__\n'
+        '  File "/sglang/srt/model_executor/model_runner.py", line 440, in load_model\n'
+    )
+    before = of(AFTER_WEIGHTS + frames + OUT_OF_MEMORY).findings[0]
+    after = of(AFTER_POOL + frames + OUT_OF_MEMORY).findings[0]
+    assert (before.code, after.code) == ("load-oom", "load-oom")
+    assert "--mem-fraction-static" not in moves(before)
+    assert moves(after)["--mem-fraction-static"][0] == "lower"

@@ -89,3 +89,25 @@ def test_a_worker_that_died_of_something_else_is_unknown() -> None:
 def test_an_exception_without_prefix_is_seen(cause: str) -> None:
     (finding,) = of(AFTER_POOL + cause + "\n").findings
     assert (finding.code, finding.evidence[0].value) == ("unknown", cause)
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "/v/core.py", line 579, in run\n    it()\n'
+
+
+@pytest.mark.parametrize("process", ["", "(EngineCore_DP0 pid=77) "])
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "queue.Empty",
+        "subprocess.TimeoutExpired: Command '['nvidia-smi']' timed out after 30 seconds",
+        "asyncio.exceptions.InvalidState: no",
+        "starlette.requests.ClientDisconnect",
+    ],
+)
+def test_what_ends_a_traceback_is_its_exception_whatever_its_name(cause: str, process: str) -> None:
+    raised = "".join(f"{process}{line}\n" for line in (TRACEBACK + cause).splitlines())
+    (finding,) = of(VLLM + raised).findings
+    assert finding.code == "unknown"
+    assert str(finding.evidence[0].value).endswith(cause)
+    assert of(SERVING + f"{process}{cause}\n").findings == (), "no traceback, no exception"
+    assert of(SERVING + TRACEBACK + "ValueError: one\n" + GOES_ON + f"{cause}\n").findings == (), "it has ended"

@@ -46,3 +46,40 @@ def test_more_ranks_than_gpus(line: str) -> None:
 def test_no_gpu_at_all(line: str) -> None:
     (finding,) = of(f"{SGLANG}{line}\n").findings
     assert (finding.code, finding.claim) == ("too-few-gpus", "the engine's process sees no GPU")
+
+
+def test_the_fraction_for_one_longest_request_by_its_tokens() -> None:
+    log = (
+        "INFO 01-05 10:00:00 api_server.py:712] vLLM API server version 0.6.6\n"
+        "INFO 01-05 10:00:55 worker.py:241] the current vLLM instance can use total_gpu_memory (22.00GiB) x "
+        "gpu_memory_utilization (0.90) = 19.80GiB\n"
+        "INFO 01-05 10:00:55 worker.py:241] model weights take 14.25GiB; non_torch_memory takes 0.10GiB; PyTorch "
+        "activation peak memory takes 4.34GiB; the rest of the memory reserved for KV Cache is 1.10GiB.\n"
+        "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in "
+        "KV cache (16384). Try increasing `gpu_memory_utilization`\n"
+    )
+    (finding,) = of(log).findings
+    assert finding.code == "pool-below-context"
+    assert moves(finding)["--gpu-memory-utilization"] == ("raise", "above 0.950"), "1.10 of 22 GiB more"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ("Initial free memory 32212254720, current free memory 42949672960", "30.00 GiB free before, 40.00 GiB after"),
+        ("Initial free memory 30.00 GiB, current free memory 40.00 GiB", "30.00 GiB free before, 40.00 GiB after"),
+    ],
+)
+def test_memory_that_another_process_gave_back_in_between(numbers: str, shown: str) -> None:
+    (finding,) = of(f"{VLLM}AssertionError: Error in memory profiling. {numbers}. This happens when\n").findings
+    assert (finding.code, finding.claim.endswith(shown)) == ("memory-taken", True)
+
+
+def test_a_context_that_cannot_be_fitted_at_all() -> None:
+    said = (
+        "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token. Try increasing "
+        "`gpu_memory_utilization`.\n"
+    )
+    (finding,) = of(f"{VLLM}ValueError: {said}").findings
+    assert finding.code == "no-room-for-pool"
+    assert moves(finding)["--gpu-memory-utilization"][0] == "raise"

@@ -175,7 +175,7 @@ LINES: list[tuple[str, str, dict[str, float | int | str]]] = [
     (
         "0.5.15.post1",
         "Capture target verify CUDA graph begin. backend=full, num_tokens_per_bs=6, bs=[1, 2, 3], avail mem=7.77 GB",
-        {"free": gib(7.77)},
+        {"captured": 3, "free": gib(7.77)},
     ),
     (
         "0.5.16",
@@ -195,7 +195,7 @@ LINES: list[tuple[str, str, dict[str, float | int | str]]] = [
     (
         "0.5.16 prefill",
         "Capture target prefill CUDA graph begin. backend=breakable, num_tokens=[4, 8192], avail mem=11.78 GB",
-        {"free": gib(11.78)},
+        {"captured": 8192, "free": gib(11.78)},
     ),
     (
         "0.4.6 bar",

@@ -182,7 +182,7 @@ def test_detached_attached_and_ended_by_sigterm(shell: Shell, model: str) -> Non
         assert ready(process)["trial"]["pool"]["tokens"] == 4096
         process.terminate()
         process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + signal.SIGTERM
     assert left_of(record) == []
     with Store(shell.store) as store:
         assert [run.status for run in store.runs()] == ["done"]
@@ -193,6 +193,7 @@ def test_a_closed_terminal_leaves_the_engine(shell: Shell, model: str) -> None:
         ready(process)
         process.send_signal(signal.SIGHUP)
         process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGHUP
     (record,) = shell.running()
     assert left_of(record) != []
     assert shell.run("stop").returncode == 0

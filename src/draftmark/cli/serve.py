@@ -106,7 +106,7 @@ def _attach(name: str, store: Path | None, *, json: bool) -> NoReturn:
     """Hold an engine that was left running until it ends or is interrupted."""
     from draftmark import serve as supervise
 
-    with Screen() as screen, supervise.interruptible():
+    with Screen() as screen, supervise.interruptible(), serving.farewell(screen):
         server = supervise.attach(name, progress=screen)
         try:
             with server:

@@ -1,10 +1,13 @@
 """One supervised start from the command line: predict, start, keep, show, hold, and say why it died."""
 
+import signal
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
+
+import typer
 
 from draftmark.cli.options import show, show_json
 from draftmark.cli.ready import load_draft, where
@@ -120,15 +123,19 @@ def _other_hosts(wanted: Wanted) -> "Iterator[tuple[Adapter | None, Others | Non
 
 @contextmanager
 def farewell(screen: Screen) -> "Iterator[None]":
-    """Say what an interrupt did; a terminal that is gone is told nothing."""
-    from draftmark.serve import HungUp
+    """Say what an interrupt did, and exit as its signal wants; a terminal that is gone is told nothing."""
+    from draftmark.serve import HungUp, Terminated
 
+    said = "interrupted: the engine is stopped, its log and the trial are kept"
     try:
         yield
     except HungUp:
-        raise
+        raise typer.Exit(128 + signal.SIGHUP) from None
+    except Terminated:
+        screen.say(said)
+        raise typer.Exit(128 + signal.SIGTERM) from None
     except KeyboardInterrupt:
-        screen.say("interrupted: the engine is stopped, its log and the trial are kept")
+        screen.say(said)
         raise
 
 

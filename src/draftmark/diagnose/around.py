@@ -134,15 +134,66 @@ def no_such_model(case: Case) -> Finding | None:
     if gated is not None:
         token = free(Change(flag="HF_TOKEN", direction="set"), "of an account that was granted access on the hub")
         return told_by(case, "no such model", "no-such-model", f"{gated} is gated: the engine may not read it", token)
-    names = ("model", "repo", "folder", "url")
+    names = ("model", "repo", "folder", "url", "configless", "weightless")
     named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
     model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")
-    flag = "--model-path" if case.engine == "sglang" else "--model"
-    why = (
-        "a folder with config.json as the engine's process sees it (in a container: mounted), or OWNER/MODEL on the hub"
+    if named is None and signs:
+        claim = f"the hub cannot be reached, and {model} is not in the cache of this machine"
+        why = (
+            "a folder that holds the checkpoint; or let the engine's process reach the hub (proxy, DNS, HF_HUB_OFFLINE)"
+        )
+    elif any("weightless" in sign.values for sign in signs):
+        claim = f"{model} holds no weights that the engine can load"
+        why = (
+            "a folder with *.safetensors beside config.json, downloaded to its end; --load-format says which are sought"
+        )
+    else:
+        claim = f"{model} is neither a folder of a checkpoint nor a model on the hub that can be read"
+        why = (
+            "a folder with config.json as the engine's process sees it (in a container: mounted), or a name on the hub"
+        )
+    change = Change(flag="--model-path" if case.engine == "sglang" else "--model", direction="set")
+    return told_by(case, "no such model", "no-such-model", claim, free(change, why))
+
+
+def weights_unreadable(case: Case) -> Finding | None:
+    """A file of weights is not there, or is not whole: mostly a download that did not end."""
+    signs = case.signs("weights file")
+    if not signs:
+        return None
+    missing = next((sign.values["missing"] for sign in signs if "missing" in sign.values), None)
+    claim = f"{missing} is not there" if missing is not None else "a file of weights cannot be read: it is not whole"
+    why = "download what is missing or cut short again; a file of some hundred bytes is a pointer of Git LFS"
+    return told_by(
+        case, "weights file", "weights-unreadable", claim, free(Change(flag="the checkpoint", direction="set"), why)
     )
-    claim = f"{model} is neither a folder of a checkpoint nor a model on the hub that can be read"
-    return told_by(case, "no such model", "no-such-model", claim, free(Change(flag=flag, direction="set"), why))
+
+
+def dtype_unsupported(case: Case) -> Finding | None:
+    """The GPU has no arithmetic of the dtype that the model is to run in (vLLM)."""
+    signs = case.signs("dtype")
+    if not signs:
+        return None
+    values = signs[0].values
+    claim = f"{values['dtype']} needs a GPU of compute capability {values['least']}, and this one is older"
+    change = Change(flag="--dtype", direction="set", value="half")
+    why = "16 bits as well, so the memory is the same; its range of numbers is smaller"
+    return told_by(case, "dtype", "dtype-unsupported", claim, free(change, why, "accuracy of some models"))
+
+
+def driver_unfit(case: Case) -> Finding | None:
+    """The GPU's driver and what was built against it do not fit."""
+    signs = case.signs("driver")
+    if not signs:
+        return None
+    if any("reload" in sign.values for sign in signs):
+        claim = "the GPU's driver was updated while its old kernel module is still loaded"
+        remedy = free(Change(flag="the GPU's driver", direction="set"), "restart the machine, or reload the module")
+    else:
+        claim = "the GPU's driver is older than the CUDA that this build of the engine was made for"
+        why = "or a build for an older CUDA; `nvidia-smi` shows the newest CUDA that the driver can run"
+        remedy = free(Change(flag="the GPU's driver", direction="raise"), why)
+    return told_by(case, "driver", "driver-mismatch", claim, remedy)
 
 
 def launcher_failed(case: Case) -> Finding | None:

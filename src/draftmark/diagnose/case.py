@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from draftmark.configuration import Configuration, EngineName
-from draftmark.diagnose.knobs import ALLOCATOR, ALSO, DECODE_GRAPHS, FLAGS, LEAST, Knob
+from draftmark.diagnose.knobs import ALLOCATOR, ALSO, DECODE_GRAPHS, FLAGS, LEAST, PREFILL_GRAPHS, VLLM_GRAPHS, Knob
 from draftmark.diagnose.log import Failure, Start
 from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
-from draftmark.engines import allocator, known
+from draftmark.engines import allocator, known, offered
 from draftmark.errors import BadInput
 from draftmark.finding import Change, Direction
 from draftmark.observation import Observation
@@ -19,7 +19,7 @@ _CONSEQUENCES: Final = (
     "root cause above", "stack trace above", "error messages above", "EngineDeadError", "Executor failed",
     "Engine core initialization failed", "scheduler died during initialization", "died with exit code",
     "died unexpectedly", "EOFError", "BrokenPipeError", "ConnectionResetError", "Connection closed by peer",
-    "CancelledError",
+    "CancelledError", "other ranks that didn't finish loading",
 )  # fmt: skip
 """Exceptions by which the other processes report that one has failed: the reason is another."""
 
@@ -150,6 +150,38 @@ class Case:
         switched = self.settings.on("--disable-cuda-graph", "--enforce-eager", "--disable-decode-cuda-graph")
         return switched or backend == "disabled" or "NONE" in (mode or "")
 
+    @property
+    def version(self) -> str | None:
+        """The engine's version, as its log states it or as it is known beside the log."""
+        seen = self.seen("version")
+        if seen is not None:
+            return str(seen.value)
+        return self.configuration.version if self.configuration is not None else None
+
+    @property
+    def prefill_graphs(self) -> bool:
+        """Whether the allocation failed while graphs of prefill steps were captured, and not those of decode steps."""
+        place = self.failure.place if self.failure is not None else None
+        said = any("prefill CUDA graph" in sign.source.text for sign in self.signs("graph capture failed"))
+        return said or (place is not None and place.activity == "prefill graphs")
+
+    @property
+    def captured(self) -> float | None:
+        """Largest step that graphs were to be captured for: requests, or tokens of prefill steps."""
+        given = self.settings.number(*ALSO.get(self._graphs or "", ()), self._graphs) if self._graphs else None
+        return given if given is not None else self.number("captured")
+
+    @property
+    def _graphs(self) -> str | None:
+        """The flag that bounds the captured steps, as this version of the engine has it."""
+        if self.engine == "vllm":
+            has = offered.options("vllm", self.version)
+            return next(name for name in VLLM_GRAPHS if name in has)
+        by_phase = self.engine == "sglang" and self.settings.on(*_GRAPHS_BY_PHASE)
+        if by_phase or self.prefill_graphs:
+            return PREFILL_GRAPHS if self.prefill_graphs else DECODE_GRAPHS
+        return FLAGS[self.engine].get("graphs")
+
     def given(self, knob: Knob) -> float | None:
         """Where a knob is now, by the flags that are known."""
         flag = FLAGS[self.engine].get(knob)
@@ -160,8 +192,8 @@ class Case:
         flag = FLAGS[self.engine].get(knob)
         if knob == "fraction" and self.engine == "vllm" and self._pool_by_variable:
             flag = "VLLM_CPU_KVCACHE_SPACE"
-        if knob == "graphs" and self.settings.on(*_GRAPHS_BY_PHASE):
-            flag = DECODE_GRAPHS
+        if knob == "graphs":
+            flag = self._graphs
         return Change(flag=flag, direction=direction, value=value) if flag is not None else None
 
     def is_so_already(self, change: Change) -> bool:
@@ -170,7 +202,7 @@ class Case:
             return False
         if change.direction == "set":
             return self._is_set(change)
-        if change.flag in {FLAGS[self.engine].get("graphs"), DECODE_GRAPHS} and self.graphs_off:
+        if change.flag in {FLAGS[self.engine].get("graphs"), DECODE_GRAPHS, *VLLM_GRAPHS[:2]} and self.graphs_off:
             return True
         now, value = self._now(change.flag), _number(change.value)
         if now is None:

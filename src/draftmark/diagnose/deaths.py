@@ -80,7 +80,11 @@ def _died(case: Case) -> Iterator[tuple[Sign, int]]:
     for sign in case.signs("child died", "segfault"):
         fault = sign.values.get("fault") or sign.values.get("fatal")
         status, code = sign.values.get("status"), sign.values.get("code")
-        if status is not None:
+        if "signal" in sign.values:
+            yield sign, int(sign.values["signal"])
+        elif "name" in sign.values:
+            yield sign, signal.Signals[sign.values["name"]]
+        elif status is not None:
             yield sign, int(status) & 0x7F  # what os.waitpid gives: the signal, and 128 for a core
         elif code is not None:
             yield sign, -int(code) if int(code) < 0 else int(code) - 128

@@ -20,6 +20,7 @@ RULES: Final[tuple[Rule, ...]] = (
     sizing.pool_below_context,
     sizing.no_room_for_pool,
     sizing.memory_taken,
+    sizing.memory_given_back,
     sizing.memory_unbalanced,
     sizing.state_pool_too_small,
     sizing.window_pool_too_small,
@@ -51,6 +52,9 @@ RULES: Final[tuple[Rule, ...]] = (
     around.bad_arguments,
     around.port_taken,
     around.no_such_model,
+    around.weights_unreadable,
+    around.dtype_unsupported,
+    around.driver_unfit,
     around.launcher_failed,
     around.not_installed,
     around.illegal_instruction,
@@ -67,7 +71,8 @@ CODES: Final = (
     "host-oom-killer", "illegal-access", "device-fault", "shared-memory", "kernel-tile", "workspace-too-small",
     "watchdog", "communication-error", "waits-for-worker", "health-check-failed", "silent-work", "killed", "crashed",
     "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments", "address-in-use", "no-such-model",
-    "launcher-failed", "not-installed", "illegal-instruction", "wrong-build", "disk-full", "no-engine", "unknown",
+    "launcher-failed", "not-installed", "illegal-instruction", "wrong-build", "driver-mismatch", "dtype-unsupported",
+    "weights-unreadable", "disk-full", "no-engine", "unknown",
 )  # fmt: skip
 """Every code that a finding can have; docs/findings.md describes each."""
 

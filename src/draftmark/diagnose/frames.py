@@ -16,8 +16,12 @@ _FRAMES: Final[tuple[tuple[Activity, Phase, str], ...]] = (
     (
         "load",
         "weights",
-        r"in (?:load_weights?|load_model|_load_\w*weights?|process_weights_after_loading|weight_loader)\b",
+        (
+            r"in (?:load_weights?|load_model|_load_\w*weights?|process_weights_after_loading|weight_loader)\b"
+            r"|Failed to load model - not enough GPU memory"
+        ),
     ),
+    ("prefill graphs", "graphs", r"/prefill_cuda_graph_runner\.py"),
     (
         "graphs",
         "graphs",

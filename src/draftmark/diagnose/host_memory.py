@@ -107,7 +107,7 @@ def oom_killer(case: Case) -> Finding | None:
         case,
         "oom killer",
         "host-oom-killer",
-        f"the kernel killed {program or 'a process'} because the host ran out of memory",
+        f"the kernel killed {program or 'a process'} because the host, or its container's limit, ran out of memory",
         *(_fewer_jobs(case, program or "") if compiler else (raise_host,)),
         no_help(case, _DIVIDES),
     )

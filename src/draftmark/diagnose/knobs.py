@@ -48,6 +48,11 @@ FLAGS: Final[dict[EngineName | None, dict[Knob, str]]] = {
 """How each engine spells each knob; an engine without a knob has no entry."""
 DECODE_GRAPHS: Final = "--cuda-graph-max-bs-decode"
 """SGLang's name for the captured batch sizes: beside the old one in 0.5.15.post1, alone in 0.5.23."""
+PREFILL_GRAPHS: Final = "--cuda-graph-max-bs-prefill"
+"""The same of the graphs of prefill steps, in tokens; as old as the one for decode steps."""
+VLLM_GRAPHS: Final = ("--max-cudagraph-capture-size", "--cuda-graph-sizes", "--max-num-seqs")
+"""vLLM's, newest first. Before 0.9 there was none, and sizes up to the most requests (twice as many in 0.8) were
+captured."""
 ALSO: Final[dict[str, tuple[str, ...]]] = {
     "--cuda-graph-max-bs": (DECODE_GRAPHS,),
     "--tp-size": ("--tensor-parallel-size", "--tp"),
@@ -61,6 +66,8 @@ ALSO: Final[dict[str, tuple[str, ...]]] = {
 LEAST: Final[dict[str, float]] = {
     "--cuda-graph-max-bs": 1,
     DECODE_GRAPHS: 1,
+    PREFILL_GRAPHS: 1,
+    "--cuda-graph-sizes": 1,
     "--max-cudagraph-capture-size": 1,
     "--max-running-requests": 1,
     "--max-num-seqs": 1,

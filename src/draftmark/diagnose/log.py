@@ -44,6 +44,9 @@ _PREFIX: Final = re.compile(
 """What engines write before each line of a message: process, level, time, and place in their source."""
 _RAISED: Final = re.compile(r"(?:[A-Za-z_][\w.]*)?(?:Error|Exception|\berrors\.[A-Z]\w*)(?::\s|$)")
 
+_CLOSING: Final = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?::\s|$)")
+"""What ends a traceback by a name that says neither Error nor Exception: `subprocess.TimeoutExpired`, `queue.Empty`."""
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One failed allocation: what the allocator said, and where the engine was."""
@@ -70,6 +73,8 @@ class Start:
         """Number of the last line that tells of a request answered well; 0 where none does."""
         self.stepped = 0
         """Number of the last line that tells of a step or of throughput; 0 where none does."""
+        self.running: int | None = None
+        """Requests at once, by the last step that was told of before there was any trouble."""
 
     @property
     def last(self) -> tuple[Observation, ...]:
@@ -116,6 +121,8 @@ class _Parser:
         self._readers: dict[EngineName, LogReader] = {name: known.adapter(name).reader(place) for name in known.NAMES}
         self.starts: deque[Start] = deque([Start(None)], maxlen=_MOST_STARTS)
         self._traceback: deque[str] = deque(maxlen=_TRACEBACK)
+        self._raising = False
+        """Whether a traceback has begun whose exception was not read yet."""
         self._next = Settings()
         """What is set after trouble: it belongs to the start that follows."""
 
@@ -139,6 +146,8 @@ class _Parser:
             start.answered = number
         if requests.stepped(line):
             start.stepped = number
+            if not start.troubled:
+                start.running = requests.running(line)
         if line and not line.isspace():
             start.tail.append((self._place, number, line))
 
@@ -170,6 +179,7 @@ class _Parser:
     def _trouble(self, start: Start, line: str, number: int) -> None:
         if "Traceback (most recent call last)" in line:
             self._traceback.clear()
+            self._raising = True
         self._traceback.append(line[:300])
         failed = allocator.read(line, number, self._place, start.phase)
         if failed and len(start.failures) < MOST_OF_A_SIGN:
@@ -177,7 +187,8 @@ class _Parser:
             found = where.phase if where is not None else None
             phase = found if found is not None and _tells_more(found, start.phase) else start.phase
             start.failures.append(Failure(observations=failed, phase=phase, place=where))
-        told, error = signs.read(line), _is_error(line)
+        told, error = signs.read(line), _is_error(line) or (self._raising and _closes_traceback(line))
+        self._raising = self._raising and not error
         if any(name == "disk full" for name, _ in told) and any("shared_memory.py" in one for one in self._traceback):
             told = [("shared memory", {})]
         if not told and not error:
@@ -216,6 +227,12 @@ def _is_error(line: str) -> bool:
         return True
     head = text.split(":", 1)[0].rsplit(" ", 1)[-1]
     return (head.endswith(("Error", "Exception")) and ":" in text) or text.startswith("Fatal Python error")
+
+
+def _closes_traceback(line: str) -> bool:
+    """Whether a line after a traceback's frames is its exception, whatever that is called."""
+    prefix = _PREFIX.match(line)
+    return _CLOSING.match(line, prefix.end() if prefix is not None else 0) is not None
 
 
 def _lines(stream: BinaryIO, serving: Callable[[], bool]) -> Iterator[tuple[int, str]]:

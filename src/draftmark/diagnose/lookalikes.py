@@ -51,7 +51,8 @@ def device_fault(case: Case) -> Finding | None:
     """The driver reported a fault of the GPU itself."""
     signs = case.signs("device fault")
     claim = f"the driver reports a fault of the GPU (Xid {signs[0].values['xid']})" if signs else ""
-    remedy = free(Change(flag="the GPU", direction="cannot help"), "reset or replace the device")
+    another = Change(flag="another GPU", direction="set")
+    remedy = free(another, "where the fault comes again after a reset of this one (`nvidia-smi --gpu-reset`)", "a GPU")
     return told_by(case, "device fault", "device-fault", claim, remedy)
 
 

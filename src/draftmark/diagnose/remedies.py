@@ -107,17 +107,27 @@ def shorter_context(
     return _remedy(case.change("context", "lower", value), why, "long requests")
 
 
-def fewer_requests(case: Case, why: str) -> Remedy | None:
-    """Fewer requests at once."""
-    requests = case.requests
-    value = str(requests // 2) if requests is not None and requests >= 2 else None
-    now = f"; now {requests}" if requests is not None else ""
+def fewer_requests(case: Case, why: str, *, tried: int | None = None, fitted: int | None = None) -> Remedy | None:
+    """Fewer requests at once: half of the most, or of those that ran where they were fewer.
+
+    Args:
+        case: the start.
+        why: what grows with the requests.
+        tried: how many there were when it failed, where the failure itself tells.
+        fitted: how many went on well, where that is known.
+    """
+    most, ran = case.requests, tried or case.start.running
+    bound = ran if ran and (most is None or ran < most) else most
+    value = str(fitted or bound // 2) if bound is not None and bound >= 2 else None
+    now = f"; now {most}" if most is not None else ""
+    if ran and bound == ran:
+        now = f"{now}; {ran} at once when it failed"
     return _remedy(case.change("requests", "lower", value), f"{why}{now}", "throughput at high concurrency")
 
 
 def fewer_graphs(case: Case) -> Remedy | None:
     """Capture fewer batch sizes."""
-    now = case.given("graphs")
+    now = case.captured
     value = str(int(now) // 2) if now is not None and now >= 2 else None
     why = "each captured batch size holds memory of its own" + (f"; now up to {now:.0f}" if now is not None else "")
     return _remedy(case.change("graphs", "lower", value), why, "speed of large batches")

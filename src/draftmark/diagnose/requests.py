@@ -10,6 +10,7 @@ _REQUEST: Final = re.compile(
     r"|\btext=['\"]|\bprompt_token_ids[:=]|['\"](?:prompt|messages|input)['\"]: "
 )
 _ANSWERED: Final = re.compile(r"\"POST [^\"]*\" 200\b")
+_RUNNING: Final = re.compile(r"#running-req: (\d+)|\bRunning: (\d+) reqs")
 _STEPS: Final = ("Prefill batch", "Decode batch", "generation throughput")
 
 
@@ -28,3 +29,9 @@ def answered(line: str) -> bool:
 def stepped(line: str) -> bool:
     """Whether the engine reports a step, or the throughput of its last ones."""
     return any(text in line for text in _STEPS)
+
+
+def running(line: str) -> int | None:
+    """How many requests run, where a line on a step or on throughput tells."""
+    found = _RUNNING.search(line)
+    return int(found[1] or found[2]) if found is not None else None

@@ -47,6 +47,8 @@ def _kind(case: Case, failure: Failure) -> str:
     told = place is not None and place.phase == failure.phase
     if case.engine == "vllm" and failure.phase in {"ready", "prefill", "decode"} and not told:
         return _step(case)
+    if failure.phase == "weights" and case.number("pool_tokens") is not None:
+        return "draft"
     return {"weights": "load", "ready": "serving"}.get(failure.phase, failure.phase)
 
 
@@ -102,7 +104,7 @@ def _warm_up(case: Case) -> Finding:
     what = sign.values.get("what", "sampler")
     claim = f"out of memory while the {what} was warmed up with {requests:.0f} requests{_numbers(case)}"
     why = "the warm-up makes logits for every request at once: requests x vocabulary x 4 bytes"
-    fewer = remedies.fewer_requests(case, why)
+    fewer = remedies.fewer_requests(case, why, tried=int(requests) if requests is not None else None)
     return Finding(
         code="warm-up-oom",
         severity="fatal",
@@ -170,6 +172,12 @@ def _load(case: Case) -> tuple[Remedy, ...]:
     return remedies.only(remedies.more_gpus(case, "the weights alone do not fit; no fraction changes that"))
 
 
+def _draft(case: Case) -> tuple[Remedy, ...]:
+    return remedies.only(
+        remedies.lower_fraction(case), remedies.more_gpus(case, "each GPU then holds less of both models")
+    )
+
+
 def _profile(case: Case) -> tuple[Remedy, ...]:
     return remedies.only(
         remedies.smaller_chunk(case, "the trial run uses a full chunk"),
@@ -195,6 +203,7 @@ _KINDS: Final[dict[str, tuple[str, str, Confidence, Cure]]] = {
     "warm-up": ("warm-up-oom", "during the warm-up, after the pool was made", "likely", _graphs),
     "pool": ("pool-oom", "while the pool was allocated", "certain", _pool),
     "load": ("load-oom", "while the weights were loaded", "certain", _load),
+    "draft": ("load-oom", "while a draft model was loaded beside the pool that was made already", "certain", _draft),
     "encoder": ("encoder-oom", "while images or videos were encoded", "certain", _encoder),
     "adapters": ("lora-oom", "while the pool of LoRA adapters was filled or made", "certain", _adapters),
     "profile": ("profile-oom", "in the trial run before the pool is sized", "certain", _profile),

@@ -18,6 +18,9 @@ def pool_exhausted(case: Case) -> Finding | None:
         split = Remedy(changes=(change,), arithmetic=f"window layers use {window} of their pool", cost="window tokens")
     pool = case.change("fraction", "raise") if case.fraction is None or case.fraction < 0.9 else None
     larger = Remedy(changes=(pool,), arithmetic="a larger pool", cost="headroom") if pool is not None else None
+    retracted = next((int(number) for sign in full if (number := sign.values.get("requests"))), 1)
+    ran = case.start.running
+    fitted = ran - retracted if ran is not None and ran > retracted else None
     what = "requests were put back and start again" if full and not fatal else "a request could not be continued"
     return Finding(
         code="pool-exhausted",
@@ -26,7 +29,9 @@ def pool_exhausted(case: Case) -> Finding | None:
         claim=f"the KV pool ran full while serving and {what}: the pool, not the GPU, was out of memory",
         evidence=tuple(as_evidence(sign) for sign in (*fatal[:2], *full[:2])),
         remedies=remedies.only(
-            split, remedies.fewer_requests(case, "running requests x their length must fit into the pool"), larger
+            split,
+            remedies.fewer_requests(case, "running requests x their length must fit into the pool", fitted=fitted),
+            larger,
         ),
     )
 

@@ -1,9 +1,10 @@
 """Rules for starts that end because memory was divided wrongly, before any allocation failed."""
 
 from draftmark.diagnose import remedies
-from draftmark.diagnose.case import Case, as_evidence, gib
+from draftmark.diagnose.case import Case, as_evidence, gib, once
 from draftmark.diagnose.knobs import HIGH_FRACTION
 from draftmark.diagnose.plain import free, told_by
+from draftmark.diagnose.signs import Sign
 from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import GIB, MIB
 
@@ -24,7 +25,7 @@ def pool_below_context(case: Case) -> Finding | None:
         claim = f"one longest request needs {needed:.2f} GiB of cache and the pool has {available:.2f} GiB"
     else:
         claim = f"the pool holds {tokens or 0:,.0f} tokens and requests of {context or 0:,.0f} are promised"
-    least = _fraction_for(case, (needed or 0) * GIB - (available or 0) * GIB)
+    least = _fraction_for(case, _missing(case, sign))
     why = f"{claim}; the fraction decides how much the pool gets"
     changes = remedies.only(
         remedies.shorter_context(case, possible),
@@ -36,9 +37,18 @@ def pool_below_context(case: Case) -> Finding | None:
         severity="fatal",
         confidence="certain",
         claim=claim,
-        evidence=tuple(as_evidence(one) for one in signs[:2]),
+        evidence=once(as_evidence(one) for one in signs[:2]),
         remedies=changes,
     )
+
+
+def _missing(case: Case, sign: Sign) -> float:
+    """Bytes by which the pool is too small for one longest request; 0 where the log does not tell."""
+    context, tokens, needed, available = (sign.number(name) for name in ("context", "tokens", "needed", "available"))
+    if needed is not None and available is not None:
+        return (needed - available) * GIB
+    size = case.number("pool_bytes")
+    return size * (context / tokens - 1) if size and tokens and context else 0
 
 
 def no_room_for_pool(case: Case) -> Finding | None:
@@ -153,6 +163,22 @@ def memory_taken(case: Case) -> Finding | None:
             ),
         ),
     )
+
+
+def memory_given_back(case: Case) -> Finding | None:
+    """Another process gave memory back while this engine measured what it needs (vLLM)."""
+    signs = case.signs("memory given back")
+    if not signs:
+        return None
+    unit = GIB if "unit" in signs[0].values else 1
+    before, after = ((signs[0].number(name) or 0) * unit for name in ("before", "after"))
+    others = Change(flag="other processes on the GPU", direction="lower")
+    numbers = f"{gib(before)} free before, {gib(after)} after"
+    return told_by(
+        case, "memory given back", "memory-taken",
+        f"another process held memory of the GPU and gave it back while this engine measured: {numbers}",
+        free(others, "wait until they have ended, or start one engine after the other; then start it again", "time"),
+    )  # fmt: skip
 
 
 def memory_unbalanced(case: Case) -> Finding | None:

@@ -106,7 +106,9 @@ RULES: Final = (
         rf"(?:, avail mem=(?P<free_gib>{_GB}) GB)?"
     ),
     rule(
-        rf"Capture (?!.*failed).*\bbegin\b.*avail mem=(?P<free_gib>{_GB}) GB",
+        rf"Capture (?!.*failed).*\bbegin\b"
+        r"(?:.*? (?:bs=\[(?:\d+, )*(?P<captured_requests>\d+)|num_tokens=\[(?:\d+, )*(?P<captured_tokens>\d+))\])?"
+        rf".*avail mem=(?P<free_gib>{_GB}) GB",
         "graphs",
     ),
     rule(r"Capture (?:cuda|cpu|CUDA|CPU|npu) graph begin\.", "graphs"),

@@ -9,7 +9,7 @@ from draftmark.serve.launcher import Launcher
 from draftmark.serve.launcher import parse as parse_launcher
 from draftmark.serve.place import Place, settle
 from draftmark.serve.server import Prediction, Server
-from draftmark.serve.signals import HungUp, interruptible
+from draftmark.serve.signals import HungUp, Terminated, interruptible
 from draftmark.serve.start import PATIENCE, StartFailed, StartRefused, serve
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "StartFailed",
     "StartRefused",
     "Started",
+    "Terminated",
     "attach",
     "findings",
     "interruptible",

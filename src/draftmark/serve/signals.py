@@ -6,6 +6,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the same as Ctrl-C, but for the exit code of the command."""
+
+
 class HungUp(KeyboardInterrupt):
     """The terminal is gone. An engine that took minutes to load is left running; `draftmark stop` finds it."""
 
@@ -25,7 +29,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise Terminated
 
 
 def _hang_up(_number: int, _frame: FrameType | None) -> None:

@@ -26,6 +26,11 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         ("is not available in",),
         r"(?P<which>\w+_port|port_base) at (?P<port>\d+) is not available in \d+ seconds",
     ),
+    (  # SGLang (0.5.15.post1, 0.5.23) lists all its ports, and names the one that is taken in the exception after it
+        "engine's port",
+        ("Port is already in use. dist_init_port=",),
+        r"Port is already in use\. dist_init_port=",
+    ),
     ("engine's port", ("ZMQError",), r"ZMQError: Address already in use(?: \(addr='tcp://\S*?:(?P<port>\d+)'\))?"),
     (
         "HTTP port",
@@ -67,15 +72,56 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ("not installed", ("No module named",), r"No module named '?(?P<module>sglang|vllm|draftmark|torch)\b"),
     (
         "no such model",
-        ("valid model identifier", "Repo id must", "file named config.json", "Repository Not Found", "is restricted"),
+        (
+            "valid model identifier",
+            "Repo id must",
+            "file named config.json",
+            "Repository Not Found",
+            "is restricted",
+            "load the configuration of",
+            "find any model weights",
+            "in the cached files",
+        ),
         (
             r"(?:^|[\s'\"])(?P<model>\S*[^\s'\"]) (?:is not a local folder and )?is not a valid model identifier"
             r"|Repo id must (?:be in the form|use alphanumeric).*: '(?P<repo>[^']*)'"
             r"|(?P<folder>\S+) does not appear to have a file named config\.json"
             r"|Repository Not Found for url: (?P<url>\S+)|Access to model (?P<gated>\S+) is restricted"
+            r"|Can't load the configuration of '(?P<configless>[^']*)'"
+            r"|Cannot find any model weights with [`'](?P<weightless>[^`']*)"
+            r"|(?P<offline>couldn't find (?:them|it) in the cached files)"
         ),
+    ),
+    (
+        "weights file",
+        ("afetensor", "while deserializing header"),
+        (
+            r"No such file or directory: ['\"]?(?P<missing>[^'\"\s]+\.safetensors)"
+            r"|SafetensorError: (?P<damaged>\S.*)|(?P<header>Error while deserializing header: \w+)"
+        ),
+    ),
+    (
+        "dtype",
+        ("compute capability of at least",),
+        r"(?P<dtype>B?float\w*) is only supported on GPUs with compute capability of at least (?P<least>[\d.]+\d)",
     ),
     ("disk full", ("No space left",), r"No space left on device"),
     ("illegal instruction", ("llegal instruction", "SIGILL"), r"[Ii]llegal instruction|SIGILL"),
+    (  # as PyTorch, CUDA's runtime and NVML write it
+        "driver",
+        (
+            "driver on your system",
+            "driver version is insufficient",
+            "version mismatch",
+            "forward compatibility was attempted",
+            "unsupported display driver",
+        ),
+        (
+            r"(?P<old>NVIDIA driver on your system is too old)(?: \(found version (?P<version>\d+)\))?"
+            r"|(?P<insufficient>driver version is insufficient for CUDA runtime version)"
+            r"|(?P<reload>NVML/RM version mismatch|Driver/library version mismatch)"
+            r"|(?P<forward>forward compatibility was attempted on non supported HW|unsupported display driver)"
+        ),
+    ),
     ("no kernel image", ("kernel image",), r"no kernel image is available for execution on the device"),
 )

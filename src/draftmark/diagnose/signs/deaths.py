@@ -16,6 +16,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             r"\s*(?P<code>-(?:4|6|7|8|9|11)|13[245679])\b"
         ),
     ),
+    (  # systemd, and supervisord
+        "child died",
+        ("code=killed, status=", "code=dumped, status=", "terminated by SIG"),
+        (
+            r"code=(?:killed|dumped), status=(?P<signal>4|6|7|8|9|11)/[A-Z]+"
+            r"|terminated by (?P<name>SIG(?:ILL|ABRT|BUS|FPE|KILL|SEGV))\b"
+        ),
+    ),
     (  # SGLang 0.4 prints what os.waitpid gives: the signal in the lowest 7 bits
         "child died",
         ("unexpectedly failed with an exit code",),

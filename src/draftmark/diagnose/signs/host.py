@@ -25,7 +25,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             r"(?:.*anon-rss:(?P<kib>\d+)kB)?"
         ),
     ),
-    ("oom killer", ("oom-kill",), r"invoked oom-killer|oom-kill:constraint="),
+    (  # the kernel, systemd, and Kubernetes
+        "oom killer",
+        ("oom-kill", "OOM killer", "OOMKilled"),
+        (
+            r"invoked oom-killer|oom-kill:constraint=|Failed with result 'oom-kill'"
+            r"|has been killed by the OOM killer|\bOOMKilled\b"
+        ),
+    ),
     (
         "compiler killed",
         ("Killed", "due to signal 9"),

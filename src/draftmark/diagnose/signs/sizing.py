@@ -59,6 +59,11 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         ("reserved for KV Cache is",),
         rf"the rest of the memory reserved for KV Cache is (?P<available>-{N}|0\.0+)GiB",
     ),
+    (  # vLLM, where the context is to be fitted to the pool
+        "no room",
+        ("to serve even a single token",),
+        r"Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token",
+    ),
     ("negative pool", ("profiled value",), r"larger than the profiled value (?P<tokens>-\d+)"),
     ("no blocks", ("blocks: 0",), r"# (?:GPU|CUDA|cuda|cpu) blocks: 0\b"),
     (
@@ -67,6 +72,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         (
             rf"Free memory on device (?:(?P<device>\S+) )?\((?P<free>{N})/(?P<capacity>{N}) GiB\) on startup is less "
             rf"than desired GPU memory utilization \((?P<fraction>{N}), (?P<wanted>{N}) GiB\)"
+        ),
+    ),
+    (  # bytes in 0.6.6 and 0.8.5, GiB from 0.10.2 on
+        "memory given back",
+        ("Error in memory profiling",),
+        (
+            rf"Error in memory profiling\. Initial free memory (?P<before>{N})(?P<unit> GiB)?, "
+            rf"current free memory (?P<after>{N})"
         ),
     ),
     ("memory unbalanced", ("unbalanced",), r"The memory capacity is unbalanced"),

@@ -75,7 +75,7 @@ def check_speculation(model: Model, configuration: Configuration, draft: Model |
 
 
 def foreign(model: Model, draft: Model | None) -> tuple[str, ...]:
-    """Says so where a draft's sizes tell that it was made for another model; its cache and weights count all the same."""
+    """Says so where a draft has another vocabulary; its cache and weights count all the same."""
     if draft is None or draft.vocabulary == model.vocabulary:
         return ()
     words = f"{draft.name} has {draft.vocabulary:,} tokens in its vocabulary and {model.name} {model.vocabulary:,}"

@@ -36,6 +36,8 @@ class Speculative(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int | None = None
     draft_tokens: int | None = None
     window: Tokens | None = None
+    others: tuple[tuple[str, str], ...] = ()
+    """vLLM's other settings of it by name, each in JSON, kept as they were given."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,3 +1,4 @@
+import json
 import shlex
 
 import pytest
@@ -63,6 +64,30 @@ def test_a_wrong_value_is_named_with_its_flag(words: tuple[str, ...], message: s
     with pytest.raises(BadInput, match=message) as caught:
         sglang_flags.parse_flags(("--model-path", "m", *words))
     assert caught.value.place == words[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}, ()),
+        ({"method": "eagle3", "model": "d", "num_speculative_tokens": 3, "disable_padded_drafter_batch": True}, ()),
+        (
+            {"method": "eagle3", "model": "d", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1},
+            ("--speculative-config.draft_tensor_parallel_size 1",),
+        ),
+        (
+            {"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "quantization": "fp8", "made_up": [1]},
+            ('--speculative-config.quantization "fp8"', "--speculative-config.made_up [1]"),
+        ),
+    ],
+)
+def test_every_setting_of_speculation_is_kept_and_what_may_take_memory_is_named(
+    settings: dict[str, object], named: tuple[str, ...]
+) -> None:
+    found = vllm_flags.parse_flags(("m", "--speculative-config", json.dumps(settings)))
+    assert found.not_understood == named
+    words = vllm_flags.write_flags(found.configuration)
+    assert json.loads(words[words.index("--speculative-config") + 1]) == settings
 
 
 def test_a_broken_speculative_config_is_named() -> None:

@@ -152,3 +152,11 @@ def test_a_draft_alone_that_does_not_fit_is_refused() -> None:
         implied(Configuration(engine="sglang", model=LLAMA), model, model, "m")
     with pytest.raises(BadInput, match="num_speculative_tokens"):
         implied(Configuration(engine="vllm", model=LLAMA), model, head(), "d")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(("name", "said"), [(LLAMA, False), (DEEPSEEK, True), ("Qwen/Qwen3-8B", True)])
+def test_a_draft_of_another_vocabulary_is_pointed_out(engine: EngineName, name: str, said: bool) -> None:
+    algorithm = {"sglang": "EAGLE3", "vllm": "eagle3"}[engine]
+    found = planned(engine, name, head(), algorithm=algorithm, draft_tokens=4)
+    assert any("see that the draft was made for this model" in note for note in found.notes) is said

@@ -60,6 +60,16 @@ HARMLESS: Final = (
 
 """Flags that take no GPU memory worth a line. Chunked prefill and prefix caching are on unless told otherwise."""
 
+_OWN_WORDS: Final = ("method", "model", "num_speculative_tokens")
+"""Settings of speculation that our vocabulary has words for."""
+_DRAFTING_HARMLESS: Final = (
+    "prompt_lookup_max", "prompt_lookup_min", "revision", "code_revision", "disable_by_batch_size", "acceptance_method",
+    "rejection_sample_method", "draft_sample_method", "disable_log_stats", "disable_logprobs",
+    "disable_padded_drafter_batch", "disable_eagle_block_drop", "suffix_decoding_max_tree_depth",
+    "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_requests",
+    "synthetic_acceptance_rates", "synthetic_acceptance_length", "index_share_for_mtp_iteration",
+)  # fmt: skip
+"""Settings of speculation that take no GPU memory worth a line (0.32.0, config/speculative.py, and older ones)."""
 _COMPILATION: Final = ("--compilation-config", "--optimization-level")
 
 
@@ -95,7 +105,7 @@ def parse_flags(
     if "--enable-expert-parallel" in set_to.kept:
         values["parallel.expert"] = values.get("parallel.tensor", 1) * values.get("parallel.data", 1)
     stray = strays(found.positional[1:], any_version=any_version)
-    return pasted(values, set_to, stray=stray, notes=twice(found.given, "vllm"))
+    return pasted(values, set_to, stray=(*unplanned(values), *stray), notes=twice(found.given, "vllm"))
 
 
 def without_graphs(given: Given) -> bool:
@@ -127,7 +137,14 @@ def speculative(given: Given, known: tuple[str, ...]) -> dict[str, Any]:
     if known and values["speculative.algorithm"] not in known:
         cause = f"unknown method {values['speculative.algorithm']!r}"
         raise BadInput(cause, place=given.name, remedy=f"known: {', '.join(known)}")
-    return values | {"speculative.draft_model": found.get("model")}
+    others = tuple((name, json.dumps(value)) for name, value in found.items() if name not in _OWN_WORDS)
+    return values | {"speculative.draft_model": found.get("model"), "speculative.others": others}
+
+
+def unplanned(values: dict[str, Any]) -> tuple[str, ...]:
+    """Settings of speculation that may change memory and are in no formula, as flags of their own."""
+    others = values.get("speculative.others", ())
+    return tuple(f"--speculative-config.{name} {text}" for name, text in others if name not in _DRAFTING_HARMLESS)
 
 
 def method(settings: dict[str, Any]) -> str:
@@ -161,6 +178,7 @@ def write_flags(configuration: Configuration) -> tuple[str, ...]:
             found["model"] = draft.draft_model
         if draft.draft_tokens is not None:
             found["num_speculative_tokens"] = draft.draft_tokens
+        found |= {name: json.loads(text) for name, text in draft.others}
         words += ["--speculative-config", json.dumps(found)]
     if configuration.parallel.expert > 1 and "--enable-expert-parallel" not in configuration.flags:
         words.append("--enable-expert-parallel")

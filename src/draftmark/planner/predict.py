@@ -20,7 +20,7 @@ from draftmark.planner.flags import has_flag
 from draftmark.planner.learn import Past, learn
 from draftmark.planner.outcome import Plan
 from draftmark.planner.sglang import predict as sglang
-from draftmark.planner.speculation import check_speculation
+from draftmark.planner.speculation import check_speculation, foreign
 from draftmark.planner.target import Target, check_target
 from draftmark.planner.visible import check_visible
 from draftmark.planner.vllm import predict as vllm
@@ -67,7 +67,7 @@ def plan(
     else:
         found = vllm.predict(model, configuration, machine, free=free, draft=draft, target=target, learned=learned)
     said = (*unread(found.configuration), *weaker, *idle(found.configuration, machine), *hosts(found.configuration))
-    notes = (*said, *misnamed(model, configuration), *found.notes)
+    notes = (*said, *misnamed(model, configuration), *foreign(model, draft), *found.notes)
     clashes = (*conflicts(found.configuration, model, machine), *found.conflicts)
     return msgspec.structs.replace(found, conflicts=clashes, notes=notes)
 

@@ -74,6 +74,14 @@ def check_speculation(model: Model, configuration: Configuration, draft: Model |
         raise BadInput(f"{wanted} is missing", place=flag, remedy="say how many tokens are drafted at once")
 
 
+def foreign(model: Model, draft: Model | None) -> tuple[str, ...]:
+    """Says so where a draft has another vocabulary; its cache and weights count all the same."""
+    if draft is None or draft.vocabulary == model.vocabulary:
+        return ()
+    words = f"{draft.name} has {draft.vocabulary:,} tokens in its vocabulary and {model.name} {model.vocabulary:,}"
+    return (f"{words}: see that the draft was made for this model",)
+
+
 def _named(configuration: Configuration) -> str:
     """The algorithm in the engine's spelling: SGLang takes either case."""
     name = configuration.speculative.algorithm if configuration.speculative is not None else ""

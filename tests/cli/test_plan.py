@@ -156,7 +156,7 @@ def test_weights_larger_than_the_gpu_cannot_start(tmp_path: Path, engine: str) -
         (("--mem-fraction", "0.98"), "It probably cannot start this way (graphs, "),
         (("--mem-fraction", "0.01"), "It cannot start this way (pool): "),
         (
-            ("--mem-fraction", "0.96", "--max-running", "8"),
+            ("--mem-fraction", "0.988", "--max-running", "8"),
             "It starts, and probably runs out of memory when it serves (",
         ),
         (("--mem-fraction", "0.9"), ""),

@@ -30,9 +30,7 @@ def test_every_token_is_counted_in_every_shape() -> None:
     assert load.chunks_per_second > 1000
 
 
-TRUTH = Truth(
-    seed=1, prompt_tokens=9, received=100.0, scheduled_ttft=0.5, step=0.1, sends=[(100.5, 1), (100.6, 3), (100.7, 5)]
-)
+TRUTH = Truth(seed=1, prompt_tokens=9, received=100.0, step=0.1, sends=[(100.5, 1), (100.6, 3), (100.7, 5)])
 SAMPLE = Sample(
     due=Seconds(99.9),
     sent=Seconds(99.9),

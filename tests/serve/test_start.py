@@ -286,9 +286,7 @@ def test_a_full_disk_is_noted_once(configuration: Configuration, monkeypatch: py
 
 
 class RefusingAdapter(ToyAdapter):
-    capabilities = Capabilities(
-        token_ids=False, ignore_eos=False, per_chunk_usage=False, metrics=False, bad_input_exit=2
-    )
+    capabilities = Capabilities(bad_input_exit=2)
 
 
 def test_an_engine_that_refuses_its_input_is_bad_input(configuration: Configuration) -> None:

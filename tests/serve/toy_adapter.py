@@ -37,7 +37,7 @@ class ToyReader:
 class ToyAdapter:
     name: EngineName = "embedded"
     tested = ("0", "0")
-    capabilities = Capabilities(token_ids=False, ignore_eos=False, per_chunk_usage=False, metrics=False)
+    capabilities = Capabilities()
     requirement = Requirement(modules=("json",), distribution="pip", install="pip install nothing")
 
     def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:

@@ -72,13 +72,7 @@ def read_model(files: Files) -> Model:
     fields = _language(outer)
     architecture = _architecture(outer)
     blocks = build_blocks(architecture, fields)
-    dtype = (
-        fields.text("dtype")
-        or fields.text("torch_dtype")
-        or outer.text("dtype")
-        or outer.text("torch_dtype")
-        or "bfloat16"
-    )
+    dtype = _dtype(outer, fields)
     quantization = read_quantization(outer, files.quantization, dtype)
     hidden, vocabulary = fields.integer("hidden_size", "n_embd"), fields.integer("vocab_size")
     tied = _tied(outer, fields)
@@ -126,6 +120,11 @@ def _language(outer: Fields) -> Fields:
         return outer
     defaults = _FAMILY_DEFAULTS.get(fields.text("model_type") or "", {})
     return Fields({**defaults, **fields.values}, fields.place)
+
+
+def _dtype(outer: Fields, fields: Fields) -> str:
+    named = (part.text(name) for part in (fields, outer) for name in ("dtype", "torch_dtype"))
+    return next((dtype for dtype in named if dtype), "bfloat16")
 
 
 def _architecture(outer: Fields) -> str:

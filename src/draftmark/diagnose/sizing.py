@@ -9,8 +9,6 @@ from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import GIB, MIB
 
 _GPUS = Change(flag="GPUs", direction="raise")
-_LITTLE: float = 0.02
-"""Share of the device below which what is left beside the pool is no headroom."""
 
 
 def pool_below_context(case: Case) -> Finding | None:

@@ -11,14 +11,8 @@ from draftmark.observation import Observation, Phase, ServerState
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine can do, by its HTTP interface and its command line."""
+    """What an engine's program can do; what a server can do, it says itself (`ServerState`)."""
 
-    token_ids: bool
-    ignore_eos: bool
-    per_chunk_usage: bool
-    metrics: bool
-    cache_flush: str | None = None
-    """Path of the endpoint that empties the prefix cache."""
     dummy_weights: tuple[str, ...] = ()
     """Flags that start it with made-up weights; none where it cannot."""
     bad_input_exit: int | None = None
@@ -88,7 +82,7 @@ class Adapter(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its HTTP interface can do."""
+        """What its program can do."""
 
     def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:
         """The command that starts it."""

@@ -42,9 +42,7 @@ class Embedded:
         distribution="draftmark",
         install="pip install 'draftmark[local]'",
     )
-    capabilities = Capabilities(
-        token_ids=True, ignore_eos=True, per_chunk_usage=True, metrics=True, bad_input_exit=BadInput.exit_code
-    )
+    capabilities = Capabilities(bad_input_exit=BadInput.exit_code)
 
     def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:
         """The command that starts it.

@@ -26,14 +26,7 @@ class Sglang:
     name: EngineName = "sglang"
     tested = ("0.4.0", "0.5.23")
     requirement = Requirement(modules=("sglang",), distribution="sglang", install="pip install sglang")
-    capabilities = Capabilities(
-        token_ids=True,
-        ignore_eos=True,
-        per_chunk_usage=True,
-        metrics=True,
-        cache_flush="/flush_cache",
-        dummy_weights=("--load-format", "dummy"),
-    )
+    capabilities = Capabilities(dummy_weights=("--load-format", "dummy"))
 
     def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:
         """The command that starts it."""

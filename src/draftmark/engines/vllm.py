@@ -28,13 +28,7 @@ class Vllm:
     name: EngineName = "vllm"
     tested = ("0.6", "0.33")
     requirement = Requirement(modules=("vllm",), distribution="vllm", install="pip install vllm")
-    capabilities = Capabilities(
-        token_ids=True,
-        ignore_eos=True,
-        per_chunk_usage=True,
-        metrics=True,
-        dummy_weights=("--load-format", "dummy"),
-    )
+    capabilities = Capabilities(dummy_weights=("--load-format", "dummy"))
 
     def command(self, configuration: Configuration, *, python: str, host: str, port: int) -> Command:
         """The command that starts it, with the log level at which every version states its memory."""

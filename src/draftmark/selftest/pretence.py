@@ -12,7 +12,6 @@ class Truth(msgspec.Struct, kw_only=True):
     seed: int | None
     prompt_tokens: int
     received: float
-    scheduled_ttft: float
     step: float
     sends: list[tuple[float, int]] = msgspec.field(default_factory=list)
 

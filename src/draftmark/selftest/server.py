@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         if not body.get("stream"):
             self.reply({"choices": [{"index": 0, "text": " tide"}], "usage": {"prompt_tokens": answer.prompt_tokens}})
             return
-        truth = Truth(seed=body.get("seed"), prompt_tokens=len(ids), received=received, scheduled_ttft=ttft, step=step)
+        truth = Truth(seed=body.get("seed"), prompt_tokens=len(ids), received=received, step=step)
         self.pretence.log.append(truth)
         self.pretence.count(msgspec.structs.replace(answer, cached_tokens=cached))
         self.transport.write(

@@ -33,13 +33,10 @@ def default_path() -> Path:
 
 
 class Store:
-    """One SQLite file in WAL mode; every method is one transaction, on disk when it returns.
-
-    Read only, it makes and changes nothing, and works from a read-only or full disk.
+    """What happened, in one file; every method is one transaction, on disk when it returns.
 
     Raises:
-        BadInput: the file is no Draftmark database, is newer than this Draftmark, cannot be written, or is not there
-            and should only be read.
+        BadInput: the file cannot be used, as `Database` says.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:

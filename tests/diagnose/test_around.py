@@ -281,3 +281,16 @@ def test_a_port_of_sglang_that_is_taken_before_the_exception_says_which() -> Non
     named = "ValueError: nccl_port at 30236 is not available in 30 seconds. lsof says nothing\n"
     (finding,) = of(SGLANG + line + named).findings
     assert moves(finding) == {"--nccl-port": ("set", "another port than 30236")}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"),  # gone in 0.5.20
+        ("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"),  # new in 0.5.14
+        ("--mem-fraction-statics", "--mem-fraction-static"),
+    ],
+)
+def test_a_flag_that_another_version_has(given: str, meant: str) -> None:
+    (finding,) = of(SGLANG + f"launch_server.py: error: unrecognized arguments: {given} 16\n").findings
+    assert moves(finding) == {meant: ("set", None)}

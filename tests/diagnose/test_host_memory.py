@@ -132,3 +132,11 @@ def test_the_gpus_own_words_are_not_the_hosts() -> None:
 def test_whoever_supervises_the_engine_tells_of_the_oom_killer(lines: str) -> None:
     (finding,) = of(AFTER_WEIGHTS + lines).findings
     assert (finding.code, finding.confidence) == ("host-oom-killer", "certain")
+
+
+@pytest.mark.parametrize(
+    "words", ["MemoryError\n", "terminate called after throwing an instance of 'std::bad_alloc'\n"]
+)
+def test_a_limit_that_an_engine_on_a_cpu_cannot_even_begin_under(words: str) -> None:
+    (finding,) = of(ENGINE.format("device_config=cpu") + words).findings
+    assert (finding.code, list(moves(finding))) == ("host-out-of-memory", ["host memory (or the container's limit)"])

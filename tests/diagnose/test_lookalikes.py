@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnose.logs import OUT_OF_MEMORY, SCENARIO, SERVING, VLLM, codes, moves, of
+from tests.diagnose.logs import AFTER_POOL, OUT_OF_MEMORY, SCENARIO, SERVING, VLLM, codes, moves, of
 
 
 def test_a_watchdog_after_an_out_of_memory_is_its_consequence() -> None:
@@ -136,3 +136,17 @@ def test_a_workspace_that_is_too_small_is_no_lack_of_the_gpus_memory(before: str
     assert (finding.code, finding.confidence) == ("workspace-too-small", "certain")
     assert "has 384 MiB left and a step wants 516 MiB" in finding.claim
     assert moves(finding)[flag] == ("raise", None)
+
+
+@pytest.mark.parametrize(
+    ("before", "flag"),
+    [(VLLM, "other processes on the GPU"), (AFTER_POOL, "--mem-fraction-static")],
+)
+def test_nccl_without_memory_for_its_buffers(before: str, flag: str) -> None:
+    lines = (
+        "gpu07:2211:2300 [3] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
+        "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+    )
+    (finding,) = of(before + lines).findings
+    assert (finding.code, finding.confidence) == ("communication-error", "likely")
+    assert {name: direction for name, (direction, _) in moves(finding).items()} == {flag: "lower"}

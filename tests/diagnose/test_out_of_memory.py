@@ -248,3 +248,10 @@ def test_a_draft_model_beside_the_pool_wants_a_smaller_pool() -> None:
     assert (before.code, after.code) == ("load-oom", "load-oom")
     assert "--mem-fraction-static" not in moves(before)
     assert moves(after)["--mem-fraction-static"][0] == "lower"
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"])
+def test_the_variable_is_the_one_that_the_allocator_names(name: str) -> None:
+    advice = f"reserved by PyTorch but unallocated. If it is large try setting {name}=expandable_segments:True to avoid"
+    found = of(SCENARIO.replace("reserved by PyTorch but unallocated.", advice)).findings[0]
+    assert next(iter(moves(found).items())) == (name, ("set", "expandable_segments:True"))

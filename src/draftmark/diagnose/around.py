@@ -4,10 +4,12 @@ import difflib
 import re
 from typing import Final
 
+from draftmark.configuration import EngineName
 from draftmark.diagnose.case import Case
 from draftmark.diagnose.plain import free, told_by
 from draftmark.diagnose.signs import Sign
-from draftmark.engines import sglang_flags, vllm_flags
+from draftmark.engines import offered
+from draftmark.engines.versions import parse_version
 from draftmark.finding import Change, Confidence, Finding, Remedy
 
 
@@ -52,26 +54,31 @@ def _long(names: str) -> str:
 def _other_spelling(case: Case, name: str) -> Remedy:
     """The flag that was meant, where one is spelt nearly alike; else it has to go."""
     flag = name.partition("=")[0]
-    near = difflib.get_close_matches(flag, _known_flags(case), n=1, cutoff=0.8)
-    if near and near[0] != flag:
+    near = difflib.get_close_matches(flag, _other_flags(case, flag), n=1, cutoff=0.8)
+    if near:
         return free(Change(flag=near[0], direction="set"), f"spelt nearly like {flag}")
     why = "this version of the engine does not have it, or it goes before `--`: leave it out"
     return free(Change(flag=flag, direction="cannot help"), why)
 
 
-def _known_flags(case: Case) -> tuple[str, ...]:
-    tables = {
-        "sglang": (sglang_flags.TABLE, (*sglang_flags.KEPT, *sglang_flags.HARMLESS)),
-        "vllm": (vllm_flags.TABLE, (*vllm_flags.KEPT, *vllm_flags.HARMLESS)),
-    }
-    engines = [case.engine] if case.engine in tables else list(tables)
-    return tuple(
-        name
-        for engine in engines
-        for name in (*(one for flag in tables[engine][0] for one in flag.names), *tables[engine][1])
-    )
+def _other_flags(case: Case, flag: str) -> tuple[str, ...]:
+    """What may have been meant by a flag that the engine does not know.
+
+    One that newer versions do not have any more has a new name there; one that they have is too new for this engine.
+    """
+    found: list[str] = []
+    for engine in _WITH_FLAGS if case.engine is None else (case.engine,):
+        newest = offered.options(engine, None)
+        since = newest[flag].since if flag in newest else None
+        if since is None:
+            found += newest
+        else:
+            ever = offered.ever(engine).values()
+            found += [one.name for one in ever if parse_version(one.since) < parse_version(since)]
+    return tuple(found)
 
 
+_WITH_FLAGS: Final[tuple[EngineName, ...]] = ("sglang", "vllm")
 _MEANT: Final = {
     "nccl_port": "--nccl-port",
     "dist_init_port": "--dist-init-addr",

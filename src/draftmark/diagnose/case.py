@@ -75,6 +75,12 @@ class Case:
         return allocator.others(self.failure.observations[0].source.text) if self.failure is not None else {}
 
     @property
+    def allocator(self) -> str:
+        """The variable that sets PyTorch's allocator, by the name that the allocator itself says."""
+        said = self.failure.observations[0].source.text if self.failure is not None else ""
+        return next((name for name in ALLOCATOR if name in said), ALLOCATOR[0])
+
+    @property
     def fraction(self) -> float | None:
         """The engine's memory fraction, as given or as the log states it."""
         return self._set_to("fraction", "memory_fraction")

@@ -22,11 +22,16 @@ _PINNED: Final = {
 
 
 def failed_on_host(case: Case) -> bool:
-    """Whether the first allocation that failed was one of the host's memory, beside a device with its own."""
+    """Whether the first allocation that failed was one of the host's memory, beside a device with its own.
+
+    An engine on CPUs has no other; what fails there before anything was loaded is no question of how it is divided.
+    """
     failure = case.failure
-    if failure is None or case.on_cpu:
+    if failure is None:
         return False
     said = str(failure.observations[0].value)
+    if case.on_cpu:
+        return failure.phase == "init" and failure.place is None and _HOST.search(said) is not None
     pinning = failure.place is not None and failure.place.subject == "pinning" and case.failed("tried") is None
     if _OF_THE_DEVICE_ON_CPUS in said:
         return case.on_cpu is False
@@ -42,17 +47,18 @@ def host_out_of_memory(case: Case) -> Finding | None:
     pinning = bool(pinned) or (failure is not None and failure.place is not None and failure.place.subject == "pinning")
     evidence = (*(as_evidence(sign) for sign in pinned[:2]), *(failure.observations[:1] if failure is not None else ()))
     what = "memory of the host could not be pinned for the GPU" if pinning else "the host's memory ran out"
+    apart = "before the engine had loaded anything" if case.on_cpu else "this is not the GPU's memory"
     remedies = [_less_pinned(case)] if pinning else []
     return Finding(
         code="host-out-of-memory",
         severity="fatal",
         confidence="likely" if pinning and not pinned else "certain",
-        claim=f"{what}: this is not the GPU's memory",
+        claim=f"{what}: {apart}",
         evidence=evidence,
         remedies=(
             *remedies,
             free(_RAISE, "the limit of the container, of the service, or `ulimit -v` and `-l`, count too", "memory"),
-            no_help(case, _DIVIDES),
+            *(() if case.on_cpu else (no_help(case, _DIVIDES),)),
         ),
     )
 

@@ -87,8 +87,7 @@ LEAST_CHUNK: Final = 256
 """Tokens; a smaller chunk costs more time than the memory that it saves is worth."""
 CHUNK: Final = 4096
 """Tokens that are proposed where prompts are not cut at all."""
-EXPANDABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
-ALLOCATOR: Final = (EXPANDABLE, "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+ALLOCATOR: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Names of the variable that sets PyTorch's allocator; the second is its name since PyTorch 2.9."""
 HIGH_FRACTION: Final = 0.97
 """Above this nothing is left to raise: contexts and activations need the rest."""

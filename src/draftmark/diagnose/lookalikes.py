@@ -147,9 +147,26 @@ def communication(case: Case) -> Finding | None:
     """NCCL failed, and says why further up."""
     if case.failure is not None or case.signs("shared memory", "rendezvous port", "collective timeout"):
         return None
+    if case.signs("memory for NCCL"):
+        return _no_memory_for_nccl(case)
     claim = "NCCL failed; the lines above it say why (NCCL_DEBUG=INFO)"
     more = free(Change(flag="NCCL_DEBUG", direction="set", value="INFO"), "its log names the call and the peer")
     return told_by(case, "communication error", "communication-error", claim, more, confidence="possible")
+
+
+def _no_memory_for_nccl(case: Case) -> Finding | None:
+    """NCCL makes its buffers before the weights are loaded, and more of them when a group first talks."""
+    began = case.start.phase == "init"
+    others = Change(flag="other processes on the GPU", direction="lower")
+    why = "nothing of this engine is on the GPU yet: `nvidia-smi` shows who holds it"
+    return told_by(
+        case,
+        "memory for NCCL",
+        "communication-error",
+        "NCCL found no memory of the GPU for its buffers",
+        *remedies.only(free(others, why) if began else remedies.lower_fraction(case)),
+        confidence="likely",
+    )
 
 
 def waits_for_worker(case: Case) -> Finding | None:

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from draftmark.diagnose.case import Case, gib
-from draftmark.diagnose.knobs import CHUNK, EXPANDABLE, HIGH_FRACTION, LEAST_CHUNK
+from draftmark.diagnose.knobs import CHUNK, HIGH_FRACTION, LEAST_CHUNK
 from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import MIB
 
@@ -25,7 +25,7 @@ def expandable_segments(case: Case) -> Remedy | None:
     if (case.gpus or 1) > 1 and not case.settings.on("--disable-custom-all-reduce"):
         reduce = "; with several GPUs the engine's custom all-reduce may not stand it (--disable-custom-all-reduce)"
     return Remedy(
-        changes=(Change(flag=EXPANDABLE, direction="set", value="expandable_segments:True"),),
+        changes=(Change(flag=case.allocator, direction="set", value="expandable_segments:True"),),
         arithmetic=f"{gib(missing)} were missing while {gib(stranded)} were reserved but in pieces too small to use",
         cost=f"no pool{reduce}",
     )

@@ -49,6 +49,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ),
     ("watchdog", ("atchdog timeout",), r"[Ww]atchdog timeout"),
     ("shared memory", ("No space left",), r"No space left on device: '/?(?:psm_|sem\.|torch_|dev/shm/)"),
+    ("memory for NCCL", ("Cuda failure",), r"Cuda failure (?:\d+ )?'out of memory'"),
     (
         "communication error",
         (

@@ -111,3 +111,21 @@ def test_a_crash_explains_the_worker_that_is_missed() -> None:
 @pytest.mark.parametrize("line", ["request cmpl-1 Aborted", "[2026-05-30 14:09:03] Aborted", "Aborted requests: 3"])
 def test_a_request_that_was_aborted_is_no_crash(line: str) -> None:
     assert of(f"{SERVING}{line}\n").findings == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [  # 0.10.2 and 0.11.0; 0.32.0; its Ray executor
+        "ERROR 07-02 10:00:00 [core_client.py:565] Engine core proc EngineCore_DP0 died unexpectedly, shutting down.",
+        "WARNING 07-02 10:00:00 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly; cleanup",
+        "ERROR 07-02 10:00:00 [ray_executor_v2.py:523] RayWorkerProc rank=3 died unexpectedly, shutting down executor.",
+    ],
+)
+def test_a_process_of_vllm_that_left_no_word(line: str) -> None:
+    dead = (
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the "
+        "root cause.\n"
+    )
+    (finding,) = of(f"{VLLM}{line}\n{dead}").findings
+    assert (finding.code, finding.confidence) == ("killed", "possible")
+    assert "killed" not in codes(of(f"{VLLM}ValueError: something odd\n{line}\n{dead}"))

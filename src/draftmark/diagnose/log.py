@@ -9,6 +9,7 @@ import msgspec
 
 from draftmark.configuration import EngineName
 from draftmark.diagnose import frames, requests, settings, signs
+from draftmark.diagnose.calm import LONGEST_TEXT, Calm
 from draftmark.diagnose.frames import Place
 from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
@@ -25,19 +26,8 @@ _TRACEBACK: Final = 150
 _LAST_LINES: Final = 12
 _OVERLAP: Final = 8192
 """Bytes before a block with signs that are read too: what the engine was doing."""
-_LONGEST_TEXT: Final = 64
 _ENDS: Final = frozenset({"asked to end", "ended itself"})
 _SERVING: Final = frozenset({"ready", "prefill", "decode", "stopping"})
-_ROOTS: Final = (
-    "rror", "xception", "emory", "Traceback", "version ", "server_args=", "non-default args", "start engine=",
-    "Load weight", "loading", "atal", "cudaMalloc", "ALLOC_FAILED", "bad_alloc", "OUT_OF_MEMORY",
-)  # fmt: skip
-_WAKING: Final = tuple(
-    text.encode() for text in (*_ROOTS, *(text for text in signs.TEXTS if not any(root in text for root in _ROOTS)))
-)
-"""Without any of these a block of a serving engine's log is passed over."""
-
-
 _PREFIX: Final = re.compile(
     r"^\s*(?:\(\w+(?: \w+=\w+)*\)\s*|\[\d{4}-[^\]]*\]\s*|(?:ERROR|CRITICAL) [\d:. -]+\[[\w./]+:\d+\]\s*)+"
 )
@@ -237,12 +227,11 @@ def _closes_traceback(line: str) -> bool:
 
 def _lines(stream: BinaryIO, serving: Callable[[], bool]) -> Iterator[tuple[int, str]]:
     """Numbered lines; while an engine serves, blocks without any hint of trouble are passed over."""
-    cutter = LineCutter()
+    cutter, calm = LineCutter(), Calm()
     number = 0
     passed = b""
     while block := stream.read(_BLOCK):
-        window = cutter.pending[-_LONGEST_TEXT:] + block
-        if serving() and not any(hint in window for hint in _WAKING):
+        if serving() and calm(cutter.pending[-LONGEST_TEXT:] + block):
             number, passed = number + cutter.skip(block), block
             continue
         yield from _just_passed(passed, number)

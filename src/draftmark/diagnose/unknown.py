@@ -22,6 +22,8 @@ def no_engine(case: Case) -> Finding:
     """The file holds nothing that an engine would have written."""
     start = case.start
     where = "nothing in it is of an engine that is known; name the file of the engine's standard output and error"
+    if case.configuration is not None:  # the file is the right one
+        where = "nothing in it is of the engine: what was to start it ended, or waits, before the engine began"
     return Finding(
         code="no-engine",
         severity="note",

@@ -31,9 +31,10 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ),
     (
         "worker died",
-        ("died unexpectedly", "died, exit code"),
+        ("died unexpectedly", "died, exit code", "engine core exited unexpectedly"),
         (
             r"(?:Worker|Engine core) proc(?:ess)? (?P<worker>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\w+)\))?"
+            r"|RayWorkerProc rank=(?P<rank>\d+) died unexpectedly|engine core exited unexpectedly"
             r"|Worker \S+ pid \d+ died, exit code: (?P<exit>-?\d+)"
         ),
     ),

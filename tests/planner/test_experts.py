@@ -105,3 +105,11 @@ def test_logits_are_of_the_requests_that_run() -> None:
     found = plan(zoo_model("Qwen/Qwen3-8B"), few, parse_machine("h200"))
     entry = next(entry for entry in found.ledgers[0].entries if entry.account == "logits")
     assert entry.why.startswith("2 rows")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(("name", "said"), [(SMALL, True), ("Qwen/Qwen3-30B-A3B", False)])
+def test_the_factor_of_padded_experts_stands_in_the_ledger(engine: EngineName, name: str, said: bool) -> None:
+    found = plan(zoo_model(name), asked(engine, 4), parse_machine("b200:4"))
+    entry = next(entry for entry in found.ledgers[0].entries if entry.account == "weights")
+    assert ("as kernels hold mxfp4" in entry.why) is said

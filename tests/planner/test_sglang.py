@@ -196,3 +196,13 @@ def test_windowed_layers_got_a_pool_of_their_own_with_a_version(architecture: st
     assert not rules_for(before).splits_windows(architecture)
     assert rules_for(since).splits_windows(architecture)
     assert not rules_for(since).splits_windows("Step3p7FlashForCausalLM")
+
+
+@pytest.mark.parametrize("gpu", ["rtx-pro-6000", "h100", "h200", "b200", "a100"])
+@pytest.mark.parametrize("name", ["Qwen/Qwen3.5-27B", "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-8B"])
+def test_a_fraction_that_is_filled_in_is_shown_in_a_few_digits(name: str, gpu: str) -> None:
+    """A vision tower's factor leaves a fraction of sixteen digits; the plan counts with it and shows six at most."""
+    found = plan(zoo_model(name), Configuration(engine="sglang", model=name), parse_machine(gpu))
+    shown = next(reason.value for reason in found.reasons if reason.field == "memory_fraction")
+    assert len(shown) <= len("0.123456")
+    assert float(shown) == pytest.approx(found.configuration.memory_fraction, abs=1e-6)

@@ -2,12 +2,15 @@
 
 from typing import Final
 
+import msgspec
+
 from draftmark.configuration import Configuration
 from draftmark.engines.offered import or_newest
 from draftmark.engines.versions import parse_version
 from draftmark.hardware import Device
 from draftmark.model import Model
 from draftmark.planner.flags import has_flag, text_flag
+from draftmark.planner.terms import Term
 
 FOUR_BITS: Final = ("triton_kernel", "triton_kernels", "flashinfer_mxfp4", "marlin", "deep_gemm")
 """SGLang's expert backends that read MXFP4; any other is given bfloat16."""
@@ -43,6 +46,14 @@ def growth(model: Model, configuration: Configuration, device: Device) -> float:
     to_hidden, to_columns = paddings(configuration, device)
     padded = _up(wide, to_hidden) * _up(cut, to_columns) * slices(configuration) / (wide * high)
     return padded * (16 / _BITS if unpacked(model, configuration, device) else 1.0)
+
+
+def explained(weights: Term, model: Model, configuration: Configuration, device: Device) -> Term:
+    """A rank's weights, with the factor of its experts said where there is one."""
+    factor = growth(model, configuration, device)
+    if factor == 1.0:
+        return weights
+    return msgspec.structs.replace(weights, why=f"{weights.why}; experts x {factor:.2f}, as kernels hold mxfp4")
 
 
 def paddings(configuration: Configuration, device: Device) -> tuple[int, int]:

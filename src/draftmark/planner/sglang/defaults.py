@@ -74,7 +74,8 @@ def resolve(
         nonlocal full
         if getattr(full, field) is None and value is not None:
             full = msgspec.structs.replace(full, **{field: value})
-            reasons.append(Reason(field=field, value=str(value), why=why))
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            reasons.append(Reason(field=field, value=text, why=why))
 
     fill("version", ".".join(map(str, rules.version)), "the newest version whose rules were read")
     fill("dtype", *served_dtype(model, "sglang"))

@@ -6,7 +6,7 @@ from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Model
 from draftmark.physics.memory import kv_heads_of, weight_bytes
-from draftmark.planner import layout
+from draftmark.planner import experts, layout
 from draftmark.planner.draft_weights import draft_weights
 from draftmark.planner.learn import Learned
 from draftmark.planner.sglang import terms
@@ -53,6 +53,7 @@ def rank(
     before = float(free if free is not None else machine.device.memory - context.bytes)
     before -= communication.bytes if communication else 0
     own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
+    own = experts.explained(own, model, full, machine.device)
     drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     counted = drafted.bytes if drafted is not None and rules.draft_counted else 0
     rest = terms.unattributed()

@@ -7,7 +7,7 @@ import msgspec
 from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.model import Model
-from draftmark.planner import layout
+from draftmark.planner import experts, layout
 from draftmark.planner.draft_weights import draft_weights
 from draftmark.planner.flags import whole_flag
 from draftmark.planner.learn import Learned
@@ -54,6 +54,7 @@ def rank(
     """One rank's budget: ceil(total x utilization) less weights, profiled peak, and memory outside torch."""
     context, communication = terms.context(full), terms.communication(full, machine.device)
     own = terms.weights(layout.rank_weights(model, full, stage, machine.device), exact=model.exact_weights)
+    own = experts.explained(own, model, full, machine.device)
     drafted = draft_weights(model, full, draft, terms.weights) if stage.last else None
     peak = terms.activations(model, full, last=stage.last)
     captured = terms.graphs(full)

@@ -149,6 +149,29 @@ def test_weights_larger_than_the_gpu_cannot_start(tmp_path: Path, engine: str) -
     assert {room.requests for room in found.room} == {0}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (("--mem-fraction", "1"), "It cannot start this way (graphs): "),
+        (("--mem-fraction", "0.98"), "It probably cannot start this way (graphs, "),
+        (("--mem-fraction", "0.01"), "It cannot start this way (pool): "),
+        (
+            ("--mem-fraction", "0.988", "--max-running", "8"),
+            "It starts, and probably runs out of memory when it serves (",
+        ),
+        (("--mem-fraction", "0.9"), ""),
+        (("--engine", "vllm", "--mem-fraction", "1"), "It cannot start this way (load): "),
+        (("--engine", "vllm", "--mem-fraction", "0.01"), "It cannot start this way (pool): "),
+    ],
+)
+def test_what_ends_a_start_or_the_first_requests_stands_first(
+    config: str, arguments: tuple[str, ...], first: str
+) -> None:
+    text = run(config, "--gpu", "h100", *arguments).stdout
+    assert text.startswith(first or "Qwen/Qwen3-0.6B ")
+    assert not re.search(r"(?<!= )-\d[\d.]* GiB", text), "a size below nothing, but for the budget's own sum"
+
+
 def test_a_float32_checkpoint_is_cast_and_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**rows()["Qwen/Qwen3-0.6B"]["config"], "torch_dtype": "float32"}))

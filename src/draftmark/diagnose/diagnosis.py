@@ -6,7 +6,18 @@ from typing import BinaryIO, Final
 import msgspec
 
 from draftmark.configuration import Configuration, EngineName
-from draftmark.diagnose import around, deaths, host_memory, lookalikes, remedies, running_out, serving, sizing, unknown
+from draftmark.diagnose import (
+    around,
+    deaths,
+    host_memory,
+    limits,
+    lookalikes,
+    remedies,
+    running_out,
+    serving,
+    sizing,
+    unknown,
+)
 from draftmark.diagnose.case import Case
 from draftmark.diagnose.log import Start, read
 from draftmark.finding import Finding
@@ -25,8 +36,8 @@ RULES: Final[tuple[Rule, ...]] = (
     sizing.state_pool_too_small,
     sizing.window_pool_too_small,
     sizing.multimodal_profile,
-    sizing.too_few_gpus,
-    sizing.context_beyond_model,
+    limits.too_few_gpus,
+    limits.context_beyond_model,
     sizing.no_headroom,
     host_memory.host_memory_short,
     host_memory.host_out_of_memory,

@@ -34,9 +34,13 @@ CERTAIN: Final = 0.995
 """Probability from which something counts as certain: what a normal law leaves beyond is not to be counted on."""
 
 
+STARTING: Final[tuple[RiskPhase, ...]] = ("load", "pool", "graphs")
+"""Phases before the engine is ready; one that runs out of memory in the others dies under requests."""
+
+
 def cannot_start(risks: Iterable[Risk]) -> bool:
-    """Whether loading the weights or reserving the pool is certain to run out of memory."""
-    return any(risk.probability >= CERTAIN and risk.phase in ("load", "pool") for risk in risks)
+    """Whether loading the weights, reserving the pool or capturing graphs is certain to run out of memory."""
+    return any(risk.probability >= CERTAIN and risk.phase in STARTING for risk in risks)
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):

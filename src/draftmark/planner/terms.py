@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.units import Bytes
+from draftmark.units import GIB, Bytes
 
 NINETY: Final = 1.645
 """Standard deviations to either side that hold 90 % of a normal distribution."""
@@ -30,3 +30,8 @@ def exceeds(needed: float, deviation: float) -> float:
     if deviation <= 0:
         return 1.0 if needed > 0 else 0.0
     return 0.5 * (1 + math.erf(needed / deviation / math.sqrt(2)))
+
+
+def left_over(size: float) -> str:
+    """What is left of a memory in GiB; "nothing" where that is less than nothing."""
+    return f"{size / GIB:.2f} GiB" if size > 0 else "nothing"

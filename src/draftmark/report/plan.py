@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmark.ledger import Ledger
-from draftmark.planner import CERTAIN, Plan
+from draftmark.planner import CERTAIN, STARTING, Plan, Risk
 from draftmark.report.quantities import count, share, size
 from draftmark.units import Bytes
 
@@ -34,15 +34,24 @@ def banner(found: Plan) -> Iterator[Text]:
     """That it cannot start and why, before anything else."""
     for conflict in found.conflicts:
         yield Text(f"It cannot start this way: {conflict}.", style="bold red")
-    fatal = [risk for risk in found.risks if risk.phase in ("load", "pool") and risk.probability >= CERTAIN]
+    fatal = [risk for risk in found.risks if risk.phase in STARTING and risk.probability >= CERTAIN]
     for risk in fatal:
         yield Text(f"It cannot start this way ({risk.phase}): {risk.why}.", style="bold red")
     if not found.fits and not found.conflicts and not fatal:
         yield Text("It cannot start this way: nothing is left for the pool.", style="bold red")
-    for risk in found.risks:
-        if risk.phase in ("load", "pool") and 0.5 <= risk.probability < CERTAIN:
-            why = f"{risk.phase}, {share(risk.probability)}: {risk.why}"
-            yield Text(f"It probably cannot start this way ({why}).", style="bold yellow")
+    likely = [risk for risk in found.risks if risk.probability >= 0.5]
+    starting = [risk for risk in likely if risk.phase in STARTING]
+    for risk in starting:
+        if risk.probability < CERTAIN:
+            yield Text(f"It probably cannot start this way ({said(risk)}).", style="bold yellow")
+    if likely and not starting and not found.conflicts:
+        worst = max(likely, key=lambda risk: risk.probability)
+        yield Text(f"It starts, and probably runs out of memory when it serves ({said(worst)}).", style="bold yellow")
+
+
+def said(risk: Risk) -> str:
+    """A risk in a few words."""
+    return f"{risk.phase}, {share(risk.probability)}: {risk.why}"
 
 
 def heading(found: Plan) -> Text:

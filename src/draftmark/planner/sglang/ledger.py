@@ -13,7 +13,7 @@ from draftmark.planner.sglang.graphs import graphs
 from draftmark.planner.sglang.pools import Pools, divide, request_table
 from draftmark.planner.sglang.rank import Rank
 from draftmark.planner.sglang.rules import Rules
-from draftmark.planner.terms import Term, exceeds, spread
+from draftmark.planner.terms import Term, exceeds, left_over, spread
 from draftmark.units import GIB, Bytes
 
 
@@ -125,11 +125,11 @@ def risks(
     passing = [step, rows]
     left = float(found.free + step.bytes + rows.bytes)
     if captured is not None:
-        why = f"{captured.bytes / GIB:.2f} GiB of graphs against {(left + captured.bytes) / GIB:.2f} GiB"
+        why = f"{captured.bytes / GIB:.2f} GiB of graphs against {left_over(left + captured.bytes)}"
         probability = exceeds(-left, spread([captured, worst.unattributed]))
         found_risks.append(Risk(phase="graphs", probability=probability, why=f"{why}; lower the fraction or the batch"))
         passing.append(captured)
-    why = f"{step.bytes / GIB:.2f} GiB of activations against {left / GIB:.2f} GiB of headroom"
+    why = f"{step.bytes / GIB:.2f} GiB of activations against {left_over(left)} of headroom"
     stranded = terms.stranded(expandable(full))
     probability = exceeds(step.bytes + stranded.bytes - left, spread([*passing, worst.unattributed, stranded]))
     found_risks.append(Risk(phase="prefill", probability=probability, why=f"{why}; lower the fraction or the chunk"))

@@ -6,7 +6,7 @@ from draftmark.configuration import Configuration
 from draftmark.hardware import Machine
 from draftmark.ledger import Entry, Ledger, close
 from draftmark.planner.outcome import Risk
-from draftmark.planner.terms import exceeds, spread
+from draftmark.planner.terms import exceeds, left_over, spread
 from draftmark.planner.vllm.rank import Rank
 from draftmark.planner.vllm.rules import Rules
 from draftmark.units import GIB, Bytes
@@ -40,6 +40,30 @@ def ledger(one: Rank, full: Configuration, machine: Machine, rules: Rules, block
     return close(rank=number, capacity=machine.device.memory, entries=tuple(entries))
 
 
+def load_why(worst: Rank, total: int, *, start: float, loads: float) -> str:
+    """What stands against starting: what is asked for, or where they are more than the GPU, the weights.
+
+    Args:
+        worst: the rank.
+        total: the GPU's memory.
+        start: bytes that are asked for beyond what is free.
+        loads: bytes of weights beyond what is free.
+    """
+    free = f"{(total - worst.context.bytes) / GIB:.2f} GiB free"
+    if loads > max(0.0, start):
+        return f"{worst.weights.bytes / GIB:.2f} GiB of weights, {free}; take more GPUs or weights in fewer bits"
+    return f"{worst.requested / GIB:.2f} GiB asked for, {free}"
+
+
+def pool_why(worst: Rank, needed: float, context: int, *, weights_fit: bool) -> str:
+    """What one request takes of the pool; where there is none, what is missing, and what would mend that."""
+    if worst.budget < 0:
+        remedy = "raise the utilization" if weights_fit else "take more GPUs or weights in fewer bits"
+        return f"{-worst.budget / GIB:.2f} GiB are missing before the pool has anything; {remedy}"
+    takes = f"one request of {context:,} tokens takes {needed / GIB:.2f} of {worst.budget / GIB:.2f} GiB"
+    return f"{takes}; where that is too little, raise the utilization or shorten --max-model-len"
+
+
 def risks(
     worst: Rank, full: Configuration, machine: Machine, rules: Rules, blocks: int, context: int
 ) -> tuple[Risk, ...]:
@@ -56,22 +80,21 @@ def risks(
         Risk(
             phase="load",
             probability=max(exceeds(start, worst.context.deviation), exceeds(loads, worst.weights.deviation)),
-            why=f"{worst.requested / GIB:.2f} GiB asked for, {(total - worst.context.bytes) / GIB:.2f} GiB free",
+            why=load_why(worst, total, start=start, loads=loads),
         ),
         Risk(
             phase="pool",
             probability=max(exceeds(needed - worst.budget, worst.deviation), exceeds(more, worst.deviation)),
-            why=(
-                f"one request of {context:,} tokens takes {needed / GIB:.2f} of {worst.budget / GIB:.2f} GiB; where "
-                "that is too little, raise the utilization or shorten --max-model-len"
-            ),
+            why=pool_why(worst, needed, context, weights_fit=loads < 0),
         ),
     ]
     if worst.graphs is not None:
         probability = exceeds(graphs - beyond - worst.activations.bytes, worst.graphs.deviation)
-        found.append(Risk(phase="graphs", probability=probability, why="graphs against what utilization leaves"))
+        where = "held within the utilization" if rules.graphs_charged else f"against {left_over(beyond)} beyond it"
+        why = f"{worst.graphs.bytes / GIB:.2f} GiB of graphs {where}, and the profiled peak is free by then"
+        found.append(Risk(phase="graphs", probability=probability, why=why))
     margin = beyond - graphs
     deviation = spread([worst.activations, *([worst.graphs] if worst.graphs else [])])
-    why = f"the profiled peak is kept free, and {margin / GIB:.2f} GiB beyond; lower the utilization or the chunk"
+    why = f"the profiled peak is kept free, and {left_over(margin)} beyond; lower the utilization or the chunk"
     found.append(Risk(phase="prefill", probability=exceeds(-margin, deviation), why=why))
     return tuple(found)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.diagnose.logs import OUT_OF_MEMORY, SCENARIO, VLLM, moves, of
+from tests.diagnose.logs import AFTER_POOL, OUT_OF_MEMORY, VLLM, moves, of
 
 VLLM_GRAPHS = (
     "INFO 07-02 10:05:00 [gpu_model_runner.py:2000] Capturing CUDA graph shapes\n"
     '  File "/v/worker/gpu_model_runner.py", line 2001, in capture_model\n' + OUT_OF_MEMORY
 )
-SGLANG = SCENARIO[: SCENARIO.index("[2026-05-30 14:07:20]")].replace(
+SGLANG = AFTER_POOL.replace(
     "page_size=64", "page_size=64, cuda_graph_max_bs_decode=None, disable_decode_cuda_graph=False"
 )
 

@@ -83,3 +83,24 @@ def test_a_context_that_cannot_be_fitted_at_all() -> None:
     (finding,) = of(f"{VLLM}ValueError: {said}").findings
     assert finding.code == "no-room-for-pool"
     assert moves(finding)["--gpu-memory-utilization"][0] == "raise"
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "flag"),
+    [
+        ("0.6.6.post1", "", "--enable-chunked-prefill"),
+        ("0.6.6.post1", "Chunked prefill is enabled with max_num_batched_tokens=512.", "--max-num-batched-tokens"),
+        ("0.8.5", "", "--max-num-batched-tokens"),
+        ("0.1.dev1+g1234567", "", "--max-num-batched-tokens"),
+        ("0.32.0", "", "--max-num-batched-tokens"),
+    ],
+)
+def test_a_chunk_is_made_smaller_only_where_prompts_are_cut(version: str, said: str, flag: str) -> None:
+    log = (
+        f"{VLLM.replace('0.9.2', version)}INFO 01-05 10:00:01 config.py:1] {said}\n"
+        "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in "
+        "KV cache (16384). Try increasing `gpu_memory_utilization`\n"
+    )
+    (finding,) = of(log).findings
+    chunked = {"--enable-chunked-prefill", "--max-num-batched-tokens"}
+    assert chunked & moves(finding).keys() == {flag}

@@ -1,6 +1,7 @@
 """One start that went wrong, as the rules see it: what is known of its settings and memory, and the engine's flags."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -10,6 +11,7 @@ from draftmark.diagnose.log import Failure, Start
 from draftmark.diagnose.settings import Settings
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import allocator, known, offered
+from draftmark.engines.versions import parse_version
 from draftmark.errors import BadInput
 from draftmark.finding import Change, Direction
 from draftmark.observation import Observation
@@ -26,6 +28,11 @@ _CONSEQUENCES: Final = (
 
 _GRAPHS_BY_PHASE: Final = ("--disable-decode-cuda-graph", "--no-disable-decode-cuda-graph", DECODE_GRAPHS)
 """Any of them is listed by an SGLang that has graphs of prefill and of decode steps."""
+
+_NUMBERED: Final = re.compile(r"v?(?!0\.[01]\.)\d+\.\d")
+"""A version that says something: not `dev`, nor what a build from a clone without tags is called (`0.1.dev1+g...`)."""
+_CUTS_PROMPTS: Final = (0, 8)
+"""The vLLM since which prompts are cut unless told otherwise."""
 
 
 class Case:
@@ -93,8 +100,14 @@ class Case:
 
     @property
     def whole_prompts(self) -> bool:
-        """Whether prompts are not cut into chunks, as far as is known."""
+        """Whether prompts are not cut into chunks, as far as is known.
+
+        vLLM's first engine cut them only where it was told to, or where it says so itself, for contexts beyond 32k
+        (`create_engine_config`, 0.6.6.post1); a step must then hold the longest prompt.
+        """
         chunk = self._set_to("chunk", "chunk")
+        if self.engine == "vllm" and self.version is not None and parse_version(self.version) < _CUTS_PROMPTS:
+            return self.seen("chunk") is None and not self.settings.on("--enable-chunked-prefill")
         return (chunk is not None and chunk <= 0) or self.settings.on("--no-enable-chunked-prefill")
 
     @property
@@ -158,11 +171,10 @@ class Case:
 
     @property
     def version(self) -> str | None:
-        """The engine's version, as its log states it or as it is known beside the log."""
+        """The engine's version, as its log states it or as it is known beside the log; None for a build without one."""
         seen = self.seen("version")
-        if seen is not None:
-            return str(seen.value)
-        return self.configuration.version if self.configuration is not None else None
+        said = str(seen.value) if seen is not None else self.configuration.version if self.configuration else None
+        return said if said is not None and _NUMBERED.match(said) else None
 
     @property
     def prefill_graphs(self) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from draftmark.errors import BadInput
 from draftmark.hardware import Device, Machine
-from draftmark.machine.catalogue import catalogue, plain
+from draftmark.machine.catalogue import catalogue, plain, reported
 from draftmark.units import Bytes
 
 _CGROUP: Final = Path("/sys/fs/cgroup")
@@ -55,13 +55,11 @@ def _device(handle: object) -> Device:
     name = str(pynvml.nvmlDeviceGetName(handle))
     board = Bytes(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    known = catalogue().get(plain(name))
-    # NVML counts the driver's own share; what programs are given is known only from the catalogue.
-    memory = known.memory if known is not None else board
+    known = reported(name, board)
     return Device(
-        name=name,
+        name=name if known is None or catalogue().get(plain(name)) == known else known.name,
         kind="cuda",
-        memory=memory,
+        memory=board if known is None else _given(known, board),
         bandwidth=None if known is None else known.bandwidth,
         matrix_rate=None if known is None else known.matrix_rate,
         source="NVML" if known is None else f"NVML; {known.source}",
@@ -69,6 +67,13 @@ def _device(handle: object) -> Device:
         nvlink=known is not None and known.nvlink,
         board_memory=board,
     )
+
+
+def _given(known: Device, board: Bytes) -> Bytes:
+    """What programs get of `board`: NVML counts the driver's own share too, which is known from the catalogue alone."""
+    if known.board_memory is None:
+        return known.memory
+    return Bytes(board - (known.board_memory - known.memory))
 
 
 def host() -> Device:

@@ -46,7 +46,7 @@ def test_a_driver_name_with_another_memory_is_not_known() -> None:
     ("said", "board_mib", "name", "memory_mib"),
     [
         ("NVIDIA GeForce RTX 4060 Ti", 8188, "NVIDIA GeForce RTX 4060 Ti 8GB", 7803),
-        ("NVIDIA GeForce RTX 4060 Ti", 16380, "NVIDIA GeForce RTX 4060 Ti 16GB", 16077),
+        ("NVIDIA GeForce RTX 4060 Ti", 16380, "NVIDIA GeForce RTX 4060 Ti 16GB", 15944),
         # With ECC: a sixteenth less, of which the driver keeps as much.
         ("NVIDIA RTX 5880 Ada Generation", 46068, "NVIDIA RTX 5880 Ada Generation", 45435),
         ("NVIDIA GeForce RTX 9999", 8192, "NVIDIA GeForce RTX 9999", 8192),
@@ -75,6 +75,12 @@ def test_a_name_of_two_sizes_is_refused_and_names_both(text: str) -> None:
     with pytest.raises(BadInput, match="different memories") as caught:
         find_gpu(text)
     assert re.search("16GB.* or .* 8GB", caught.value.remedy)
+
+
+def test_a_name_without_the_known_size_is_not_taken_for_it() -> None:
+    with pytest.raises(BadInput, match="different memories") as caught:
+        find_gpu("rtx-3050")
+    assert "RTX 3050 8GB" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

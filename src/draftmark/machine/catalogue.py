@@ -62,7 +62,7 @@ def find_gpu(name: str) -> Device:
     if device is not None:
         return device
     alike = sizes().get(plain(name), ())
-    if len(alike) > 1:
+    if alike:
         names = " or ".join(repr(each.name) for each in alike)
         raise BadInput(f"{name!r} is sold with different memories", place="--gpu", remedy=f"say which: {names}")
     near = difflib.get_close_matches(plain(name), catalogue(), n=1)

@@ -179,7 +179,10 @@ def test_detached_attached_and_ended_by_sigterm(shell: Shell, model: str) -> Non
     (record,) = shell.running()
     assert record.url in started.stdout
     with shell.start("serve", "--attach", record.name, "--json") as process:
-        assert ready(process)["trial"]["pool"]["tokens"] == 4096
+        shown = ready(process)["trial"]
+        assert shown["pool"]["tokens"] == 4096
+        assert shown["predicted_pool"]["tokens"] == 4096, "kept by the start, shown again"
+        assert shown["predicted"]
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
@@ -208,6 +211,7 @@ def test_a_pool_that_does_not_fit_is_diagnosed_at_once(shell: Shell, model: str)
     assert shown["trial"]["outcome"]["phase"] == "pool"
     assert [finding["code"] for finding in shown["findings"]] == ["pool-oom"]
     assert failed.stderr.splitlines()[-1].startswith("draftmark: ")
+    assert "draftmark diagnose" not in failed.stderr, "its findings are shown"
     with Store(shell.store) as store:
         (run,) = store.runs()
         (trial,) = store.trials()

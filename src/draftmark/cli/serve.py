@@ -107,7 +107,9 @@ def _attach(name: str, store: Path | None, *, json: bool) -> NoReturn:
     from draftmark import serve as supervise
 
     with Screen() as screen, supervise.interruptible(), serving.farewell(screen):
-        server = supervise.attach(name, progress=screen)
+        record = supervise.find(name)
+        prediction = serving.kept_prediction(store, record)
+        server = supervise.attach(record.name, prediction=prediction, progress=screen)
         try:
             with server:
                 screen.rest()

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from draftmark.model import Model
     from draftmark.observation import Phase
     from draftmark.planner import Plan
-    from draftmark.serve import Others, Place, Server
+    from draftmark.serve import Others, Place, Prediction, Server
     from draftmark.serve.records import Record
-    from draftmark.store import Store
+    from draftmark.store import Store, TrialRecord
     from draftmark.trial import Outcome, Trial
 
 PORT = 30000
@@ -81,7 +81,7 @@ def serve(store: "Store", screen: Screen, wanted: Wanted) -> None:
             )
         except supervise.StartFailed as failure:
             _show_trial(failure.trial, kept.findings, json=wanted.json)
-            raise
+            raise supervise.StartFailed(failure.trial, shown=bool(kept.findings)) from failure
         screen.rest()
         show_ready(server, json=wanted.json, detached=wanted.detach)
         if wanted.detach:
@@ -187,15 +187,33 @@ def close_run(path: "Path | None", record: "Record", outcome: "Outcome | None" =
 
     if not (path or default_path()).is_file():
         return
-    now = time.time()
     with open_store(path) as store:
-        trial = store.trial_at(record.url, now)
-        if trial is None or trial.handle is None or trial.handle.pid != record.pid:
+        trial = _trial_of(store, record)
+        if trial is None:
             return
-        store.set_outcome(trial.id, outcome or Stopped(after=Seconds(now - record.started)))
+        store.set_outcome(trial.id, outcome or Stopped(after=Seconds(time.time() - record.started)))
         store.end_trial(trial.id)
         if store.run(trial.run).status is None:
             store.end_run(trial.run, "done")
+
+
+def kept_prediction(path: "Path | None", record: "Record") -> "Prediction":
+    """What was expected of an engine that was left running; empty where the store does not hold it."""
+    from draftmark.cli.options import open_store
+    from draftmark.serve import Prediction
+    from draftmark.store import default_path
+
+    if not (path or default_path()).is_file():
+        return Prediction()
+    with open_store(path) as store:
+        trial = _trial_of(store, record)
+    return Prediction() if trial is None else Prediction(ledgers=trial.predicted, pool=trial.predicted_pool)
+
+
+def _trial_of(store: "Store", record: "Record") -> "TrialRecord | None":
+    """The trial that started a running engine; None where the store has none of this very process."""
+    trial = store.trial_at(record.url, time.time())
+    return trial if trial is not None and trial.handle is not None and trial.handle.pid == record.pid else None
 
 
 def show_ready(server: "Server", *, json: bool, detached: bool = False) -> None:
@@ -246,9 +264,8 @@ def raise_death(server: "Server", died: "Outcome", found: "tuple[Finding, ...]",
     from draftmark.errors import EngineFailed
 
     _show_trial(server.trial(died), found, json=json)
-    raise EngineFailed(
-        "the engine died while it served", place=server.log_path, remedy=f"`draftmark diagnose {server.log_path}`"
-    )
+    remedy = "" if found else f"`draftmark diagnose {server.log_path}`"
+    raise EngineFailed("the engine died while it served", place=server.log_path, remedy=remedy)
 
 
 def _predict(

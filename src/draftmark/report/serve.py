@@ -34,11 +34,12 @@ def passing(event: Event) -> str | None:
 
 
 def trial(kept: Trial) -> Group:
-    """How a start ended, and what it made of the memory."""
+    """How a start ended, and what it made of the memory; nothing of that where it stated nothing."""
     pieces: list[RenderableType] = [outcome(kept.outcome)]
-    if kept.observed or kept.predicted:
+    if kept.observed:
         pieces.append(ledgers(kept.predicted, kept.observed))
-    pieces.append(pools(kept.predicted_pool, kept.pool))
+    if kept.pool is not None or isinstance(kept.outcome, Ready):
+        pieces.append(pools(kept.predicted_pool, kept.pool))
     return Group(*pieces)
 
 

@@ -1,6 +1,6 @@
 """Engines under supervision."""
 
-from draftmark.serve.attach import attach, stop
+from draftmark.serve.attach import attach, find, stop
 from draftmark.serve.autopsy import findings
 from draftmark.serve.events import Activity, Event, Note, Observed, PhaseEntered, Started
 from draftmark.serve.hosts import OnFirstHost, Others, launcher_for, spread
@@ -32,6 +32,7 @@ __all__ = [
     "Started",
     "Terminated",
     "attach",
+    "find",
     "findings",
     "interruptible",
     "launcher_for",

@@ -34,7 +34,13 @@ def find(which: str | None) -> Record:
     raise BadInput(cause, remedy=f"name one of {names}")
 
 
-def attach(which: str | None, *, adapter: Adapter | None = None, progress: Progress = ignore) -> Server:
+def attach(
+    which: str | None,
+    *,
+    adapter: Adapter | None = None,
+    prediction: Prediction | None = None,
+    progress: Progress = ignore,
+) -> Server:
     """Hold a running engine as if it had been started just now: its log is read from the start.
 
     The server may still be loading; `Server.ready` tells.
@@ -49,7 +55,8 @@ def attach(which: str | None, *, adapter: Adapter | None = None, progress: Progr
     except OSError as error:
         raise BadInput(f"its log cannot be read ({error.strerror})", place=record.log) from error
     process = EngineProcess(record.pid, record.created)
-    server = Server(record=record, process=process, watch=watch, adapter=adapter, prediction=Prediction())
+    expected = prediction or Prediction()
+    server = Server(record=record, process=process, watch=watch, adapter=adapter, prediction=expected)
     server.check()
     with httpx.Client(timeout=5.0) as client:
         if server.outcome is None and server.ready(client):

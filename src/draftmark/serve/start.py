@@ -51,13 +51,16 @@ _ASK: Final = 0.5
 
 
 class StartFailed(EngineFailed):
-    """The engine did not become ready; `trial` says how it ended and what it stated until then."""
+    """The engine did not become ready; `trial` says how it ended and what it stated until then.
 
-    def __init__(self, trial: Trial) -> None:
+    Where its log's findings are `shown` beside it, it does not point to them.
+    """
+
+    def __init__(self, trial: Trial, *, shown: bool = False) -> None:
         self.trial = trial
         log = trial.log or ""
         silent = isinstance(trial.outcome, Crashed) and not trial.outcome.message
-        remedy = f"`draftmark diagnose {log}` says what to change"
+        remedy = "" if shown else f"`draftmark diagnose {log}` says what to change"
         super().__init__(_cause(trial.outcome), place=log, remedy=_SILENT if silent else remedy)
 
 

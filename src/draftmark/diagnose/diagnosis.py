@@ -64,6 +64,7 @@ RULES: Final[tuple[Rule, ...]] = (
     serving.request_beyond_limit,
     serving.sleep_residual,
     around.bad_arguments,
+    around.settings_refused,
     around.port_taken,
     around.no_such_model,
     around.weights_unreadable,

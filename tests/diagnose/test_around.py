@@ -294,3 +294,50 @@ def test_a_port_of_sglang_that_is_taken_before_the_exception_says_which() -> Non
 def test_a_flag_that_another_version_has(given: str, meant: str) -> None:
     (finding,) = of(SGLANG + f"launch_server.py: error: unrecognized arguments: {given} 16\n").findings
     assert moves(finding) == {meant: ("set", None)}
+
+
+REFUSED = """\
+{prefix}pydantic_core._pydantic_core.ValidationError: 1 validation error for {of}
+{prefix}{detail}
+{prefix}    For further information visit https://errors.pydantic.dev/2.14/v/value_error
+"""
+BATCH = (  # vLLM 0.32.0
+    "  Value error, max_num_batched_tokens (10) is smaller than max_model_len (4096). This effectively limits the "
+    "maximum sequence length. [type=value_error, input_value=ArgsKwargs((), {'max_mode...': False}), input_type=Args]"
+)
+RANGE = "  Input should be less than or equal to 1 [type=less_than_equal, input_value=1.5, input_type=float]"
+
+
+@pytest.mark.parametrize("prefix", ["", "(APIServer pid=7) ", "ERROR 07-02 10:10:00 [core.py:588] "])
+@pytest.mark.parametrize(
+    ("of_what", "detail", "claim", "flags"),
+    [
+        ("SchedulerConfig", BATCH, "max_num_batched_tokens (10) is smaller",
+         ["--max-model-len", "--max-num-batched-tokens"]),
+        ("CacheConfig", RANGE, "Input should be less than or equal to 1, not 1.5", ["the flag of that setting"]),
+    ],
+)  # fmt: skip
+def test_settings_that_the_engine_refuses(prefix: str, of_what: str, detail: str, claim: str, flags: list[str]) -> None:
+    (finding,) = of(VLLM + REFUSED.format(prefix=prefix, of=of_what, detail=detail)).findings
+    assert (finding.code, finding.severity, finding.confidence) == ("bad-arguments", "fatal", "certain")
+    assert f"({of_what}): {claim}" in finding.claim
+    assert sorted(moves(finding)) == flags
+    assert len(finding.evidence) == 2
+
+
+@pytest.mark.parametrize(
+    ("detail", "code"),
+    [
+        ("  Value error, Invalid repository ID or local directory specified: '/models/no'.", "no-such-model"),
+        ("  Value error, Bfloat16 is only supported on GPUs with compute capability of at least 8.0.",
+         "dtype-unsupported"),
+        ("  Value error, Model architectures ['Perpetuum'] are not supported for now. [type=value_error", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_a_rule_knows_better_is_no_bad_argument(detail: str, code: str) -> None:
+    assert codes(of(VLLM + REFUSED.format(prefix="", of="ModelConfig", detail=detail))) == [code]
+
+
+def test_a_request_that_is_refused_is_no_bad_argument() -> None:
+    lines = REFUSED.format(prefix="", of="ChatCompletionRequest", detail="  Value error, no stream options")
+    assert "bad-arguments" not in codes(of(VLLM + lines))

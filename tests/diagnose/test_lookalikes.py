@@ -150,3 +150,39 @@ def test_nccl_without_memory_for_its_buffers(before: str, flag: str) -> None:
     (finding,) = of(before + lines).findings
     assert (finding.code, finding.confidence) == ("communication-error", "likely")
     assert {name: direction for name, (direction, _) in moves(finding).items()} == {flag: "lower"}
+
+
+ASSERTION = (
+    "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1553: indexSelectLargeIndex: block: [3,0,0], thread: [64,0,0] "
+    "Assertion `srcIndex < srcSelectDimSize` failed.\n"
+)
+ASSERTED = "torch.AcceleratorError: CUDA error: device-side assert triggered\n"
+
+
+@pytest.mark.parametrize("before", ["", VLLM, SERVING])
+@pytest.mark.parametrize("lines", [ASSERTED, ASSERTION + ASSERTED, "RuntimeError: CUDA_ERROR_ASSERT\n"])
+def test_an_assertion_on_the_gpu_is_no_lack_of_memory(before: str, lines: str) -> None:
+    (finding,) = of(before + lines).findings
+    assert (finding.code, finding.severity, finding.confidence) == ("device-assert", "fatal", "certain")
+    assert ("`srcIndex < srcSelectDimSize` does not hold" in finding.claim) is (ASSERTION in lines)
+
+
+def test_the_hint_on_assertions_is_none() -> None:
+    hint = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    assert "device-assert" not in codes(of(SCENARIO + hint))
+
+
+XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=4242, name=python3, Ch 00000010\n"
+
+
+@pytest.mark.parametrize("number", [8, 32, 43, 45, 62, 109])
+def test_an_xid_alone_is_only_possible(number: int) -> None:
+    for before in ("", SERVING):
+        (finding,) = of(before + XID.format(number)).findings
+        assert (finding.code, finding.severity, finding.confidence) == ("device-fault", "warning", "possible")
+        assert f"Xid {number}:" in finding.claim
+    assert "device-fault" not in codes(of(SCENARIO + XID.format(number))), "a consequence of the out of memory"
+    assert codes(of(XID.format(31) + XID.format(number))) == ["illegal-access"]
+    assert [(one.code, one.confidence) for one in of(XID.format(79) + XID.format(number)).findings] == [
+        ("device-fault", "certain")
+    ]

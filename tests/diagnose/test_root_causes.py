@@ -16,7 +16,7 @@ def test_what_is_not_known_shows_the_lines_to_read() -> None:
     "cause",
     [
         "ValueError: something odd",
-        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        "torch.AcceleratorError: CUDA error: unspecified launch failure",
         "xgrammar.errors.GrammarError: no such rule",
         "AssertionError",
     ],

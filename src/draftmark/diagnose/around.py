@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from draftmark.configuration import EngineName
-from draftmark.diagnose.case import Case
+from draftmark.diagnose.case import Case, as_evidence
 from draftmark.diagnose.plain import free, told_by
 from draftmark.diagnose.signs import Sign
 from draftmark.engines import offered
@@ -34,6 +34,35 @@ def bad_arguments(case: Case) -> Finding | None:
         claim = f"the engine cannot use what was given as {name}: {why.partition(' (choose from')[0]}"
         remedies = [_another_value(name, why)]
     return told_by(case, "bad arguments", "bad-arguments", claim, *remedies)
+
+
+def settings_refused(case: Case) -> Finding | None:
+    """The engine's settings do not take a value, or not beside another one; not where a rule knows more of it."""
+    of = case.signs("settings refused")
+    detail = next((one for one in case.signs("value refused") if of and _line(one) > _line(of[0])), None)
+    if detail is None or any(
+        _line(sign) == _line(detail) and sign.name != detail.name
+        for signs in case.start.signs.values()
+        for sign in signs
+    ):
+        return None
+    why = detail.values.get("reason") or f"{detail.values['should']}, not {detail.values['given']}"
+    words = {word for word in re.findall(r"\w+", why) if "_" in word}
+    named = [name for name in offered.ever("vllm") if name.removeprefix("--").replace("-", "_") in words]
+    changes = tuple(Change(flag=name, direction="set") for name in named or ("the flag of that setting",))
+    remedy = Remedy(changes=changes, arithmetic=why, cost="nothing")
+    return Finding(
+        code="bad-arguments",
+        severity="fatal",
+        confidence="certain",
+        claim=f"the engine refuses its settings ({of[0].values['settings']}): {why}",
+        evidence=(as_evidence(of[0]), as_evidence(detail)),
+        remedies=(remedy,),
+    )
+
+
+def _line(sign: Sign) -> int:
+    return sign.source.line or 0
 
 
 def _another_value(name: str, why: str) -> Remedy:
@@ -141,7 +170,7 @@ def no_such_model(case: Case) -> Finding | None:
     if gated is not None:
         token = free(Change(flag="HF_TOKEN", direction="set"), "of an account that was granted access on the hub")
         return told_by(case, "no such model", "no-such-model", f"{gated} is gated: the engine may not read it", token)
-    names = ("model", "repo", "folder", "url", "configless", "weightless")
+    names = ("model", "repo", "folder", "directory", "url", "configless", "weightless")
     named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
     model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")
     if named is None and signs:

@@ -12,8 +12,8 @@ from draftmark.finding import Change, Finding, Remedy
 _KILL: Final = signal.SIGKILL
 _BUS: Final = signal.SIGBUS
 _REASONS: Final = (
-    "illegal access", "illegal instruction", "device fault", "shared memory", "watchdog", "collective timeout",
-    "communication error",
+    "illegal access", "device assert", "illegal instruction", "device fault", "shared memory", "watchdog",
+    "collective timeout", "communication error",
 )  # fmt: skip
 """Signs that say more of a crash than its signal."""
 _NAMES: Final = {"Segmentation fault": signal.SIGSEGV, "Bus error": signal.SIGBUS, "Aborted": signal.SIGABRT}

@@ -16,6 +16,7 @@ from draftmark.diagnose import (
     running_out,
     serving,
     sizing,
+    system,
     unknown,
 )
 from draftmark.diagnose.case import Case
@@ -46,6 +47,8 @@ RULES: Final[tuple[Rule, ...]] = (
     host_memory.compiler_killed,
     lookalikes.illegal_access,
     lookalikes.device_fault,
+    lookalikes.lone_xid,
+    lookalikes.device_assert,
     lookalikes.shared_memory,
     lookalikes.kernel_tile,
     lookalikes.workspace,
@@ -61,6 +64,7 @@ RULES: Final[tuple[Rule, ...]] = (
     serving.request_beyond_limit,
     serving.sleep_residual,
     around.bad_arguments,
+    around.settings_refused,
     around.port_taken,
     around.no_such_model,
     around.weights_unreadable,
@@ -71,6 +75,11 @@ RULES: Final[tuple[Rule, ...]] = (
     around.illegal_instruction,
     around.wrong_build,
     around.disk_full,
+    system.too_many_files,
+    system.permission_denied,
+    system.library_missing,
+    system.compiler_missing,
+    system.build_mismatch,
 )
 """Each looks at one start and says one thing or nothing."""
 
@@ -79,11 +88,12 @@ CODES: Final = (
     "lora-oom", "load-oom", "out-of-memory", "fragmented", "pool-below-context", "context-beyond-model",
     "no-room-for-pool", "no-headroom", "memory-taken", "memory-unbalanced", "state-pool-too-small",
     "window-pool-too-small", "multimodal-profile", "too-few-gpus", "host-memory-short", "host-out-of-memory",
-    "host-oom-killer", "illegal-access", "device-fault", "shared-memory", "kernel-tile", "workspace-too-small",
+    "host-oom-killer", "illegal-access", "device-fault", "device-assert", "shared-memory", "kernel-tile",
+    "workspace-too-small",
     "watchdog", "communication-error", "waits-for-worker", "health-check-failed", "silent-work", "killed", "crashed",
     "pool-exhausted", "request-beyond-limit", "sleep-residual", "bad-arguments", "address-in-use", "no-such-model",
     "launcher-failed", "not-installed", "illegal-instruction", "wrong-build", "driver-mismatch", "dtype-unsupported",
-    "weights-unreadable", "disk-full", "no-engine", "unknown",
+    "weights-unreadable", "disk-full", "too-many-files", "permission-denied", "no-engine", "unknown",
 )  # fmt: skip
 """Every code that a finding can have; docs/findings.md describes each."""
 

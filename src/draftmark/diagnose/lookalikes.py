@@ -56,6 +56,43 @@ def device_fault(case: Case) -> Finding | None:
     return told_by(case, "device fault", "device-fault", claim, remedy)
 
 
+def lone_xid(case: Case) -> Finding | None:
+    """The driver reports trouble whose number does not say where it comes from, and nothing else does."""
+    signs = case.signs("any Xid")
+    told = case.signs("device fault", "illegal access", "asked to end")
+    if not signs or told or case.failure is not None or case.raised:
+        return None
+    numbers = ", ".join(dict.fromkeys(sign.values["xid"] for sign in signs))
+    blocking = Change(flag="CUDA_LAUNCH_BLOCKING", direction="set", value="1")
+    another = Change(flag="another GPU", direction="set")
+    return told_by(
+        case,
+        "any Xid",
+        "device-fault",
+        f"the driver reports Xid {numbers}: this alone does not tell a fault of the GPU from one of a kernel or driver",
+        free(blocking, "names the call in the engine's log, where it is a kernel's", "speed"),
+        free(another, "where it comes on this GPU only", "a GPU"),
+        severity="warning",
+        confidence="possible",
+    )
+
+
+def device_assert(case: Case) -> Finding | None:
+    """A kernel found a value that it does not allow, and gave up."""
+    signs = case.signs("device assert")
+    condition = next((sign.values["condition"] for sign in signs if "condition" in sign.values), None)
+    told = f" (`{condition}` does not hold)" if condition is not None else ""
+    blocking = Change(flag="CUDA_LAUNCH_BLOCKING", direction="set", value="1")
+    return told_by(
+        case,
+        "device assert",
+        "device-assert",
+        f"a kernel got a value that it does not allow{told}, mostly an index or token id out of range: not memory",
+        free(blocking, "the stack then shows the call that did it", "speed"),
+        no_help(case),
+    )
+
+
 def shared_memory(case: Case) -> Finding | None:
     """The processes of one engine talk through /dev/shm, and it is too small."""
     sizes = [sign.values["bytes"] for sign in case.signs("shared memory") if "bytes" in sign.values]

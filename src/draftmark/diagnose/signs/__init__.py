@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from draftmark.diagnose.signs import around, deaths, host, lookalikes, serving, sizing
+from draftmark.diagnose.signs import around, deaths, host, lookalikes, serving, sizing, system
 from draftmark.diagnose.signs.pattern import Pattern
 from draftmark.observation import Phase, Source
 
@@ -35,6 +35,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     *lookalikes.PATTERNS,
     *deaths.PATTERNS,
     *around.PATTERNS,
+    *system.PATTERNS,
 )
 _COMPILED: Final = tuple((name, texts, re.compile(pattern)) for name, texts, pattern in PATTERNS)
 TEXTS: Final = tuple({text: None for _, texts, _ in PATTERNS for text in texts})

@@ -15,6 +15,19 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             r"|not allowed with .*))"
         ),
     ),
+    (  # pydantic, of vLLM's settings and not of a request; the reason stands in a line below it
+        "settings refused",
+        ("validation error",),
+        r"\b\d+ validation errors? for (?P<settings>\w*(?:Config|Args))\b",
+    ),
+    (
+        "value refused",
+        ("Value error, ", "Input should be "),
+        (
+            r"(?:^|\s{2})(?:Value error, (?P<reason>(?!.*\barchitecture).+?)(?: \[type=|$)"
+            r"|(?P<should>Input should be .+?) \[type=\w+, input_value=(?P<given>.+?), input_type=)"
+        ),
+    ),
     (
         "rendezvous port",
         ("server socket has failed",),
@@ -81,12 +94,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
             "load the configuration of",
             "find any model weights",
             "in the cached files",
+            "Invalid repository ID",
         ),
         (
             r"(?:^|[\s'\"])(?P<model>\S*[^\s'\"]) (?:is not a local folder and )?is not a valid model identifier"
             r"|Repo id must (?:be in the form|use alphanumeric).*: '(?P<repo>[^']*)'"
             r"|(?P<folder>\S+) does not appear to have a file named config\.json"
             r"|Repository Not Found for url: (?P<url>\S+)|Access to model (?P<gated>\S+) is restricted"
+            r"|Invalid repository ID or local directory specified: '(?P<directory>[^']*)'"
             r"|Can't load the configuration of '(?P<configless>[^']*)'"
             r"|Cannot find any model weights with [`'](?P<weightless>[^`']*)"
             r"|(?P<offline>couldn't find (?:them|it) in the cached files)"

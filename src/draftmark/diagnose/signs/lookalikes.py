@@ -14,11 +14,17 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
         r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS",
     ),
     ("illegal access", ("Xid (",), r"NVRM: Xid \(\S+\): (?P<xid>31|13)\b"),
+    ("any Xid", ("Xid (",), r"NVRM: Xid \(\S+\): (?P<xid>\d+)\b"),
+    ("device assert", ("device-side assert", "CUDA_ERROR_ASSERT"), r"device-side assert triggered|CUDA_ERROR_ASSERT"),
+    ("device assert", ("] Assertion",), r"thread: \[[\d, ]+\] Assertion `(?P<condition>[^`]+)` failed"),
     ("device fault", ("Xid (",), r"NVRM: Xid \(\S+\): (?P<xid>48|63|64|74|79|92|94|95|119|120)\b"),
     (
         "shared memory",
         ("shared memory segment",),
-        r"Error while creating shared memory segment (?P<segment>\S+)(?: \(size (?P<bytes>\d+)\))?",
+        (
+            r"Error while creating shared memory segment (?P<segment>\S+)(?!.*Permission denied)"
+            r"(?: \(size (?P<bytes>\d+)\))?"
+        ),
     ),
     (
         "shared memory",

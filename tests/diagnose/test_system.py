@@ -129,3 +129,27 @@ def test_a_build_that_does_not_fit(line: str, claim: str) -> None:
 )
 def test_what_the_engine_does_without_is_no_trouble(line: str) -> None:
     assert of(f"{VLLM}{line}\n").findings == ()
+
+
+SGL_KERNEL = """\
+ImportError:
+[sgl_kernel] CRITICAL: Could not load any common_ops library!
+
+Error details from previous import attempts:
+- ImportError: {}
+- ModuleNotFoundError: No module named 'common_ops'
+"""
+"""As sglang-kernel 0.4.4 says it (`load_utils`)."""
+
+
+@pytest.mark.parametrize(
+    ("detail", "code"),
+    [
+        ("libnvrtc.so.12: cannot open shared object file: No such file or directory", "not-installed"),
+        ("/v/sgl_kernel/sm90/common_ops.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "wrong-build"),
+        ("/lib/libc.so.6: version `GLIBC_2.35' not found (required by /v/common_ops.abi3.so)", "wrong-build"),
+    ],
+)
+def test_what_keeps_sgl_kernel_from_loading(detail: str, code: str) -> None:
+    (finding,) = of(SGL_KERNEL.format(detail)).findings
+    assert (finding.code, finding.confidence) == (code, "certain")

@@ -73,6 +73,11 @@ def test_real_starts_of_sglang(name: str) -> None:
         assert codes(found) == ["unknown"], "an engine's own assertion is not put down to memory"
 
 
+def test_graphs_of_prefill_steps_are_made_smaller_by_their_own_flag() -> None:
+    remedy = of(STARTS["fails-graphs-tight"]["log"]).findings[0].remedies[0]
+    assert [(change.flag, change.value) for change in remedy.changes] == [("--cuda-graph-max-bs-prefill", "4096")]
+
+
 def test_the_provoked_out_of_memory_is_among_the_starts() -> None:
     assert "fails-prefill-activations" in STARTS
 

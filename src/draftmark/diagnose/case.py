@@ -181,7 +181,11 @@ class Case:
         """Whether the allocation failed while graphs of prefill steps were captured, and not those of decode steps."""
         place = self.failure.place if self.failure is not None else None
         said = any("prefill CUDA graph" in sign.source.text for sign in self.signs("graph capture failed"))
-        return said or (place is not None and place.activity == "prefill graphs")
+        return (
+            said
+            or bool(self.signs("prefill graphs failed"))
+            or (place is not None and place.activity == "prefill graphs")
+        )
 
     @property
     def captured(self) -> float | None:

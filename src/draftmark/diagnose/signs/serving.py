@@ -52,6 +52,7 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     ),
     ("graph capture failed", ("graph failed: ",), r"Capture (?:cuda|CUDA|cpu|CPU|prefill CUDA) graph failed: "),
     ("graph capture failed", ("CUDA OOM",), r"torch\.cuda\.graph\(.*CUDA OOM|capture_model\b.*CUDA OOM"),
+    ("prefill graphs failed", ("for prefill runner",), r"Fail when using backend: \S+ for prefill runner"),
     ("pool allocation failed", ("for kv cache",), r"failed to allocate buffer for kv cache"),
     (
         "pool asked",

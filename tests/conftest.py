@@ -12,7 +12,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _HERE: Final = Path(__file__).parent
-_SLOW: Final = ("cli", "demo", "embedded", "kernels", "selftest", "serve", "sweep", "test_accuracy.py")
+_SLOW: Final = ("cli", "demo", "embedded", "kernels", "plugins", "selftest", "serve", "sweep", "test_accuracy.py")
 """Tests here start processes, compile kernels or speak over sockets; the rest are the unit tests."""
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.zoo import rows
 
+pytestmark = pytest.mark.slow
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = """
 import sys

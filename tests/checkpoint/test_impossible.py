@@ -98,6 +98,7 @@ def broken(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return config, quantization
 
 
+@pytest.mark.slow
 @given(what=broken(), engine=st.sampled_from(("sglang", "vllm")), ranks=st.sampled_from((1, 2, 8)))
 @settings(max_examples=150, deadline=None)
 def test_any_change_to_a_config_is_planned_or_refused(

@@ -57,6 +57,7 @@ def test_sizes_give_the_stated_parameters(name: str) -> None:
     assert parameters == pytest.approx(STATED[name], rel=0.006)
 
 
+@pytest.mark.slow
 def test_most_real_configurations_are_read_and_the_rest_refused_by_name() -> None:
     refused = {}
     for name in rows():

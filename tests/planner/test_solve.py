@@ -253,6 +253,7 @@ def test_what_does_not_reach_it_is_counted_and_kept_but_not_shown() -> None:
     assert all(one.reaches for one in found.shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixed", [(), ("tensor",)])
 def test_more_gpus_are_more_than_those_given_and_the_fewest(fixed: tuple[str, ...]) -> None:
     wanted = target(100_000, concurrency=4)

@@ -140,6 +140,7 @@ with Store(Path(sys.argv[1])) as store:
 """
 
 
+@pytest.mark.slow
 def test_kill_9_loses_no_finished_request(tmp_path: Path) -> None:
     path = tmp_path / "d.db"
     root = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import httpx
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 from sglang_server import Server
 
+from draftmark.engines.metrics import totals
 from draftmark.physics.figures import figures
 from draftmark.sample import Point
 from draftmark.sweep import Options, sweep
@@ -46,13 +46,8 @@ COUNTERS: Final = {
 
 def engine_counters(url: str) -> dict[str, float]:
     """Totals since the server's start, series of one name added up."""
-    wanted = {name: quantity for quantity, name in COUNTERS.items()}
-    totals = dict.fromkeys(COUNTERS, 0.0)
-    for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=10).text):
-        for sample in family.samples:
-            if sample.name in wanted:
-                totals[wanted[sample.name]] += sample.value
-    return totals
+    text = httpx.get(f"{url}/metrics", timeout=10).text
+    return dict.fromkeys(COUNTERS, 0.0) | totals(text, {name: quantity for quantity, name in COUNTERS.items()})
 
 
 def own_counters(points: list[Point]) -> dict[str, float]:

@@ -66,12 +66,17 @@ class Server:
         return self.log.read_text(errors="replace").splitlines()
 
     def stop(self) -> None:
-        """End its process group: children may outlive the first process, so the group is signalled in any case."""
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=8)
+        """End it and its children."""
+        end_group(self._process)
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End a process group by its leader: children may outlive that one, so the group is signalled in any case."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=8)
 
 
 def prompt_of(length: int, seed: int) -> list[int]:

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from sglang_server import end_group
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
@@ -96,16 +97,7 @@ def wait_ready(process: "subprocess.Popen[bytes]", until: float) -> bool:
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
     """End the server's process group, which is its own, and wait for the GPU to be free again."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, kind)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(timeout=8)
-        except subprocess.TimeoutExpired:
-            continue
-        time.sleep(1)
+    end_group(process)
     for _ in range(20):
         used = used_mib()
         if used is None or used < 1500:

@@ -201,20 +201,25 @@ def test_a_refused_request_has_nothing_to_go_on_with(tmp_path: Path) -> None:
     assert "--resume" not in result.stderr
 
 
+def limited(command: list[str], resource_of: int, limits: tuple[int, int]) -> "subprocess.CompletedProcess[str]":
+    """A command under a soft and a hard limit of one resource."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource_of, limits),
+    )
+
+
 @pytest.mark.parametrize("json_wanted", [False, True])
 def test_a_full_disk_ends_a_sweep_with_what_was_kept(tmp_path: Path, json_wanted: bool) -> None:
     store = tmp_path / "runs.db"
     command = [sys.executable, "-m", "draftmark", "sweep", "--depths", "100,200,300,400,500,600", "--output", "600"]
     command += ["--repeats", "1", "--max-repeats", "1", "--store", str(store), *(["--json"] if json_wanted else [])]
     with ground_truth(Setup(pace=Pace(first=0.001, step=0.0))) as server:
-        result = subprocess.run(
-            [*command, "--url", server.url],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (180_000, 180_000)),
-        )
+        result = limited([*command, "--url", server.url], resource.RLIMIT_FSIZE, (180_000, 180_000))
     with Store(store, read_only=True) as opened:
         kept = [record.point.asked for record in opened.points(1) if record.finished]
     assert 0 < len(kept) < 6
@@ -262,14 +267,7 @@ def test_as_many_connections_as_the_system_allows(tmp_path: Path, load: tuple[st
     command = [sys.executable, "-m", "draftmark", "sweep", "--depths", "100", "--output", "4", "--warm-up", "0", *load]
     command += ["--repeats", "1", "--max-repeats", "1", "--store", str(tmp_path / "runs.db")]
     with ground_truth(Setup(pace=Pace(first=0.3, step=0.01))) as server:
-        result = subprocess.run(
-            [*command, "--url", server.url],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)),
-        )
+        result = limited([*command, "--url", server.url], resource.RLIMIT_NOFILE, (100, hard))
     assert result.returncode == code, result.stderr
     if code:
         assert "150 requests at once need as many connections, and this process may open 56" in result.stderr

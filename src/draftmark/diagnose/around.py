@@ -7,7 +7,7 @@ from typing import Final
 from draftmark.configuration import EngineName
 from draftmark.diagnose.case import Case, as_evidence
 from draftmark.diagnose.plain import free, told_by
-from draftmark.diagnose.signs import Sign
+from draftmark.diagnose.signs import Sign, first_stated
 from draftmark.engines import offered
 from draftmark.engines.versions import parse_version
 from draftmark.finding import Change, Confidence, Finding, Remedy
@@ -166,12 +166,12 @@ def _rendezvous(case: Case, port: str | None) -> str:
 def no_such_model(case: Case) -> Finding | None:
     """The model's folder or name is wrong."""
     signs = case.signs("no such model")
-    gated = next((sign.values["gated"] for sign in signs if "gated" in sign.values), None)
+    gated = first_stated(signs, "gated")
     if gated is not None:
         token = free(Change(flag="HF_TOKEN", direction="set"), "of an account that was granted access on the hub")
         return told_by(case, "no such model", "no-such-model", f"{gated} is gated: the engine may not read it", token)
     names = ("model", "repo", "folder", "directory", "url", "configless", "weightless")
-    named = next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
+    named = first_stated(signs, *names)
     model = (named or case.settings.word("--model-path", "--model") or "what was given").strip("'\"")
     if named is None and signs:
         claim = f"the hub cannot be reached, and {model} is not in the cache of this machine"
@@ -197,7 +197,7 @@ def weights_unreadable(case: Case) -> Finding | None:
     signs = case.signs("weights file")
     if not signs:
         return None
-    missing = next((sign.values["missing"] for sign in signs if "missing" in sign.values), None)
+    missing = first_stated(signs, "missing")
     claim = f"{missing} is not there" if missing is not None else "a file of weights cannot be read: it is not whole"
     why = "download what is missing or cut short again; a file of some hundred bytes is a pointer of Git LFS"
     return told_by(

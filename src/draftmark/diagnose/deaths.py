@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from draftmark.diagnose.case import Case, as_evidence
-from draftmark.diagnose.plain import SHARED_MEMORY, free
+from draftmark.diagnose.plain import HOST_MEMORY, SHARED_MEMORY, free
 from draftmark.diagnose.signs import Sign
 from draftmark.finding import Change, Finding, Remedy
 
@@ -29,7 +29,6 @@ def killed(case: Case) -> Finding | None:
     explained = case.signs("oom killer", "compiler killed", "Ray's memory monitor", "ended itself", "asked to end")
     if not signs or case.failure is not None or explained or case.raised or _crashes(case):
         return None
-    raise_host = Change(flag="host memory (or the container's limit)", direction="raise")
     return Finding(
         code="killed",
         severity="fatal",
@@ -37,7 +36,7 @@ def killed(case: Case) -> Finding | None:
         claim=f"a process {how} and left no word: most often the kernel's OOM killer or a container's memory limit; "
         "`dmesg` or the cgroup's memory.events tell",
         evidence=tuple(as_evidence(sign) for sign in signs[:3]),
-        remedies=(free(raise_host, "if dmesg shows the OOM killer", "memory"),),
+        remedies=(free(HOST_MEMORY, "if dmesg shows the OOM killer", "memory"),),
     )
 
 

@@ -4,7 +4,8 @@ import re
 from typing import Final
 
 from draftmark.diagnose.case import Case, as_evidence
-from draftmark.diagnose.plain import free, no_help, told_by
+from draftmark.diagnose.plain import HOST_MEMORY, free, no_help, told_by
+from draftmark.diagnose.signs import first_stated
 from draftmark.diagnose.signs.host import COMPILERS
 from draftmark.finding import Change, Finding, Remedy
 
@@ -12,7 +13,6 @@ _HOST: Final = re.compile(
     r"DefaultCPUAllocator|\bMemoryError|ArrayMemoryError|bad_alloc|Cannot allocate memory|cudaHost(?:Alloc|Register)"
 )
 _OF_THE_DEVICE_ON_CPUS: Final = "DefaultCPUAllocator"
-_RAISE: Final = Change(flag="host memory (or the container's limit)", direction="raise")
 _DIVIDES: Final = "it divides the GPU's memory"
 _PINNED: Final = {
     "sglang": "--hicache-ratio or --hicache-size",
@@ -57,7 +57,9 @@ def host_out_of_memory(case: Case) -> Finding | None:
         evidence=evidence,
         remedies=(
             *remedies,
-            free(_RAISE, "the limit of the container, of the service, or `ulimit -v` and `-l`, count too", "memory"),
+            free(
+                HOST_MEMORY, "the limit of the container, of the service, or `ulimit -v` and `-l`, count too", "memory"
+            ),
             *(() if case.on_cpu else (no_help(case, _DIVIDES),)),
         ),
     )
@@ -79,7 +81,7 @@ def ray_memory_monitor(case: Case) -> Finding | None:
         "Ray's memory monitor",
         "host-out-of-memory",
         f"Ray's memory monitor killed a worker because the host's memory ran out{used}; not the GPU's",
-        free(_RAISE, "workers load checkpoints through it, each its own share", "memory"),
+        free(HOST_MEMORY, "workers load checkpoints through it, each its own share", "memory"),
         free(threshold, "only where the host has memory to spare below it", "the kernel may kill instead"),
         no_help(case, _DIVIDES),
     )
@@ -91,7 +93,7 @@ def compiler_killed(case: Case) -> Finding | None:
     if not signs or case.signs("oom killer"):
         return None
     names = ("program", "terminated", "named")
-    program = next((sign.values[name] for sign in signs for name in names if name in sign.values), "a compiler")
+    program = first_stated(signs, *names) or "a compiler"
     return told_by(
         case,
         "compiler killed",
@@ -106,9 +108,9 @@ def compiler_killed(case: Case) -> Finding | None:
 def oom_killer(case: Case) -> Finding | None:
     """The kernel killed a process because the host ran out of memory."""
     signs = case.signs("oom killer")
-    program = next((sign.values["program"] for sign in signs if "program" in sign.values), None)
+    program = first_stated(signs, "program")
     compiler = program is not None and program in COMPILERS
-    raise_host = free(_RAISE, "the host's memory, not the GPU's", "memory")
+    raise_host = free(HOST_MEMORY, "the host's memory, not the GPU's", "memory")
     return told_by(
         case,
         "oom killer",
@@ -123,7 +125,7 @@ def _fewer_jobs(case: Case, program: str) -> tuple[Remedy, ...]:
     jobs = Change(flag="MAX_JOBS", direction="lower", value="1")
     fewer = free(jobs, f"{program} compiles kernels in parallel, several GB each, beside the weights", "start-up time")
     if case.is_so_already(jobs):
-        return (fewer, free(_RAISE, f"one {program} at a time takes more than there is", "memory"))
+        return (fewer, free(HOST_MEMORY, f"one {program} at a time takes more than there is", "memory"))
     return (fewer,)
 
 

@@ -3,7 +3,8 @@
 from draftmark.diagnose import remedies
 from draftmark.diagnose.case import Case, as_evidence, gib
 from draftmark.diagnose.log import MOST_OF_A_SIGN
-from draftmark.diagnose.plain import SHARED_MEMORY, free, no_help, told_by
+from draftmark.diagnose.plain import ANOTHER_GPU, BLOCKING, SHARED_MEMORY, free, no_help, told_by
+from draftmark.diagnose.signs import first_stated
 from draftmark.finding import Change, Finding, Remedy
 
 _LARGEST_OFFSET = 2**31
@@ -51,8 +52,9 @@ def device_fault(case: Case) -> Finding | None:
     """The driver reported a fault of the GPU itself."""
     signs = case.signs("device fault")
     claim = f"the driver reports a fault of the GPU (Xid {signs[0].values['xid']})" if signs else ""
-    another = Change(flag="another GPU", direction="set")
-    remedy = free(another, "where the fault comes again after a reset of this one (`nvidia-smi --gpu-reset`)", "a GPU")
+    remedy = free(
+        ANOTHER_GPU, "where the fault comes again after a reset of this one (`nvidia-smi --gpu-reset`)", "a GPU"
+    )
     return told_by(case, "device fault", "device-fault", claim, remedy)
 
 
@@ -63,15 +65,13 @@ def lone_xid(case: Case) -> Finding | None:
     if not signs or told or case.failure is not None or case.raised:
         return None
     numbers = ", ".join(dict.fromkeys(sign.values["xid"] for sign in signs))
-    blocking = Change(flag="CUDA_LAUNCH_BLOCKING", direction="set", value="1")
-    another = Change(flag="another GPU", direction="set")
     return told_by(
         case,
         "any Xid",
         "device-fault",
         f"the driver reports Xid {numbers}: this alone does not tell a fault of the GPU from one of a kernel or driver",
-        free(blocking, "names the call in the engine's log, where it is a kernel's", "speed"),
-        free(another, "where it comes on this GPU only", "a GPU"),
+        free(BLOCKING, "names the call in the engine's log, where it is a kernel's", "speed"),
+        free(ANOTHER_GPU, "where it comes on this GPU only", "a GPU"),
         severity="warning",
         confidence="possible",
     )
@@ -80,15 +80,14 @@ def lone_xid(case: Case) -> Finding | None:
 def device_assert(case: Case) -> Finding | None:
     """A kernel found a value that it does not allow, and gave up."""
     signs = case.signs("device assert")
-    condition = next((sign.values["condition"] for sign in signs if "condition" in sign.values), None)
+    condition = first_stated(signs, "condition")
     told = f" (`{condition}` does not hold)" if condition is not None else ""
-    blocking = Change(flag="CUDA_LAUNCH_BLOCKING", direction="set", value="1")
     return told_by(
         case,
         "device assert",
         "device-assert",
         f"a kernel got a value that it does not allow{told}, mostly an index or token id out of range: not memory",
-        free(blocking, "the stack then shows the call that did it", "speed"),
+        free(BLOCKING, "the stack then shows the call that did it", "speed"),
         no_help(case),
     )
 
@@ -152,7 +151,7 @@ def watchdog(case: Case) -> Finding | None:
     """The engine's own watchdog ended it because a step took too long."""
     if case.failure is not None:
         return None  # the other ranks wait in vain for the one that ran out of memory
-    seconds = next((sign.values["seconds"] for sign in case.signs("watchdog") if "seconds" in sign.values), None)
+    seconds = first_stated(case.signs("watchdog"), "seconds")
     after = f" after {seconds} s" if seconds else ""
     return told_by(
         case,

@@ -10,6 +10,10 @@ SHARED_MEMORY: Final = Change(
     flag="--shm-size of the container, or free /dev/shm", direction="raise", value="16g, or --ipc=host"
 )
 
+HOST_MEMORY: Final = Change(flag="host memory (or the container's limit)", direction="raise")
+BLOCKING: Final = Change(flag="CUDA_LAUNCH_BLOCKING", direction="set", value="1")
+ANOTHER_GPU: Final = Change(flag="another GPU", direction="set")
+
 
 def told_by(
     case: Case,

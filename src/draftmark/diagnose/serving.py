@@ -2,6 +2,7 @@
 
 from draftmark.diagnose import remedies
 from draftmark.diagnose.case import Case, as_evidence
+from draftmark.diagnose.signs import first_stated
 from draftmark.finding import Change, Finding, Remedy, Severity
 
 
@@ -11,7 +12,7 @@ def pool_exhausted(case: Case) -> Finding | None:
     if not fatal and not full:
         return None
     severity: Severity = "fatal" if fatal else "warning"
-    window = next((sign.values["window"] for sign in full if "window" in sign.values), None)
+    window = first_stated(full, "window")
     split = None
     if window is not None:
         change = Change(flag="--swa-full-tokens-ratio", direction="lower")

@@ -4,8 +4,8 @@ import re
 import shlex
 from typing import Final
 
-from draftmark.engines.flags import split
 from draftmark.engines.listed import logged
+from draftmark.engines.words import split
 
 _LISTS: Final = ("server_args=", "args: {", "args: Namespace(", " with config: ")
 """Before the arguments as the engine lists them: SGLang's all, vLLM's that differ (all up to 0.8), vLLM's engine's."""

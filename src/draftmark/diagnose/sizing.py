@@ -4,7 +4,7 @@ from draftmark.diagnose import remedies
 from draftmark.diagnose.case import Case, as_evidence, gib, once
 from draftmark.diagnose.knobs import HIGH_FRACTION
 from draftmark.diagnose.plain import free, told_by
-from draftmark.diagnose.signs import Sign
+from draftmark.diagnose.signs import Sign, first_stated
 from draftmark.finding import Change, Finding, Remedy
 from draftmark.units import GIB, MIB
 
@@ -61,7 +61,7 @@ def no_room_for_pool(case: Case) -> Finding | None:
     ]
     said = ", ".join(part for part in parts if part)
     least = _least_fraction(case, available)
-    filled = next((sign.values["filled"] for sign in signs if "filled" in sign.values), None)
+    filled = first_stated(signs, "filled")
     cannot = filled is not None or (least is not None and least > HIGH_FRACTION)
     return Finding(
         code="no-room-for-pool",

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -34,7 +34,6 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's words for ours: (theirs, ours)."""
 
 
-_FLAG: Final = re.compile(r"--?[a-zA-Z][\w.-]*")
 _SCALED: Final = re.compile(r"(\d+)(\.\d+)?([a-zA-Z]+)")
 IEC: Final = {
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
@@ -45,22 +44,6 @@ BINARY: Final = {
 }  # fmt: skip
 """vLLM 0.33.0's utils/argparse_utils.py: `human_readable_int`."""
 _SCALES: Final[dict[Kind, dict[str, int]]] = {"iec": IEC, "binary": BINARY}
-
-
-def split(argv: tuple[str, ...]) -> Iterator[Given]:
-    """Flags with what follows each, where it is not known whose they are; words before the first have an empty name."""
-    name = ""
-    values: list[str] = []
-    for word in argv:
-        head, equals, tail = word.partition("=")
-        if _FLAG.fullmatch(head):
-            if name or values:
-                yield Given(name=name, values=tuple(values))
-            name, values = head.replace("_", "-") if head.startswith("--") else head, [tail] if equals else []
-        else:
-            values.append(word)
-    if name or values:
-        yield Given(name=name, values=tuple(values))
 
 
 def read(flag: Flag, given: Given, known: tuple[str, ...] = ()) -> Any:

@@ -1,6 +1,7 @@
 """The counters of a server's /metrics in one vocabulary: what each engine calls what."""
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar
 
 import httpx
 import msgspec
@@ -21,6 +22,9 @@ NAMES: Final[dict[Quantity, tuple[str, ...]]] = {
     "accepted": ("vllm:spec_decode_num_accepted_tokens_total",),
 }
 """Counters by the names that engines expose. vLLM and SGLang (with --enable-metrics) sum over their processes."""
+
+
+Name = TypeVar("Name", bound=str)
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +54,17 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 def read_counters(text: str) -> Counters:
     """The counters in a Prometheus text, series of one name added up; unknown names are passed over."""
     wanted = {name: quantity for quantity, names in NAMES.items() for name in names}
-    totals: dict[Quantity, float] = {}
+    return Counters(**totals(text, wanted))
+
+
+def totals(text: str, wanted: Mapping[str, Name]) -> dict[Name, float]:
+    """Samples of a Prometheus text by what `wanted` calls them, series of one name added up; others are passed over."""
+    found: dict[Name, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            quantity = wanted.get(sample.name)
-            if quantity is not None:
-                totals[quantity] = totals.get(quantity, 0.0) + sample.value
-    return Counters(**totals)
+            if (name := wanted.get(sample.name)) is not None:
+                found[name] = found.get(name, 0.0) + sample.value
+    return found
 
 
 def counters(client: httpx.Client, url: str) -> Counters | None:

@@ -4,7 +4,7 @@ import argparse
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -73,6 +73,22 @@ class _Keep(argparse.Action):
         """Take one flag."""
         texts = [] if values is None else values if isinstance(values, list) else [values]
         namespace.given.append(Given(name=self.dest, values=tuple(map(str, texts)), written=option_string or ""))
+
+
+def split(argv: tuple[str, ...]) -> Iterator[Given]:
+    """Flags with what follows each, where it is not known whose they are; words before the first have an empty name."""
+    name = ""
+    values: list[str] = []
+    for word in argv:
+        head, equals, tail = word.partition("=")
+        if _FLAG.fullmatch(head):
+            if name or values:
+                yield Given(name=name, values=tuple(values))
+            name, values = _dashed(head), [tail] if equals else []
+        else:
+            values.append(word)
+    if name or values:
+        yield Given(name=name, values=tuple(values))
 
 
 def read_words(argv: tuple[str, ...], engine: EngineName, version: str | None, *, any_version: bool = False) -> Read:

@@ -95,16 +95,27 @@ def flashmla(problem: Problem, out: torch.Tensor) -> Call:
     return call
 
 
+def flash_attention_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """FlashAttention-3 over a paged cache, and the merge of two parts by log-sum-exp, from the sgl_kernel package.
+
+    Raises:
+        Missing: the library is not installed.
+    """
+    try:
+        from sgl_kernel import merge_state_v2
+        from sgl_kernel.flash_attn import flash_attn_with_kvcache
+    except (ImportError, OSError) as reason:
+        raise Missing(f"FlashAttention-3: {reason}") from reason
+    return flash_attn_with_kvcache, merge_state_v2
+
+
 def flash_attention_3(problem: Problem, out: torch.Tensor) -> Call:
     """FlashAttention-3 with latent values (`qv`), causal, pages of 64, from the sgl_kernel package.
 
     Raises:
         Missing: its library is not installed.
     """
-    try:
-        from sgl_kernel.flash_attn import flash_attn_with_kvcache
-    except (ImportError, OSError) as reason:
-        raise Missing(f"FlashAttention-3: {reason}") from reason
+    flash_attn_with_kvcache, _ = flash_attention_functions()
     query, cache, table, lengths = paged(problem)
     latent = problem.latent
 
@@ -144,11 +155,7 @@ def flash_attention_3_cascade(problem: Problem, out: torch.Tensor) -> Call:
     Raises:
         Missing: its library is not installed.
     """
-    try:
-        from sgl_kernel import merge_state_v2
-        from sgl_kernel.flash_attn import flash_attn_with_kvcache
-    except (ImportError, OSError) as reason:
-        raise Missing(f"FlashAttention-3: {reason}") from reason
+    flash_attn_with_kvcache, merge_state_v2 = flash_attention_functions()
     query, cache, table, lengths = paged(problem)
     latent, nodes, device = problem.latent, problem.max_nodes, problem.cache.device
     committed = lengths - nodes

@@ -5,6 +5,7 @@ Read in the wheels of SGLang 0.4.6.post5, 0.5.15.post1 and 0.5.23, of vLLM 0.6.6
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -26,6 +27,11 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
         """A value as a number; None where the line does not have it."""
         text = self.values.get(name)
         return float(text.replace(",", "")) if text else None
+
+
+def first_stated(signs: Iterable[Sign], *names: str) -> str | None:
+    """The first value of these names that any of the lines has; None where none has one."""
+    return next((sign.values[name] for sign in signs for name in names if name in sign.values), None)
 
 
 PATTERNS: Final[tuple[Pattern, ...]] = (
